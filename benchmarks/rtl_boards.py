@@ -59,7 +59,10 @@ def built(on: Board) -> dict[str, Any]:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     about = {"file": digest(on), "date": date.today().isoformat(), "commit": commit()}
     if done.returncode:
-        return about | {"refused": done.stderr.strip().splitlines()[-1].removeprefix("amphw: ")}
+        _, said, why = done.stderr.partition("amphw: ")
+        if not said:  # it has failed, and not refused
+            raise SystemExit(f"{on.name}:\n{done.stderr}")
+        return about | {"refused": " ".join(why.split())}
     facts = json.loads(done.stdout)
     settings = {each["key"]: each["value"] for each in facts["chosen"]}
     return about | {"settings": settings} | {name: facts[name] for name in KEPT}

@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.build.board_files import MARGIN, device_verilog
+from amphw.rtl.build.board_files import device_verilog
 from amphw.rtl.build.boards import board
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.lanes.engine import LaneEngine
@@ -136,13 +136,13 @@ DESIGNS = {
             "device-ecp5",
             "list reduction, hidden=8 batch=1, 4 lanes, 2 keys",
             "ulx3s-85f",
-            85,
+            80,
             lambda: device_verilog(
                 plan_of("list-reduction", SMALL_DEVICE, "q4.12", 4, 2, "ulx3s-85f"),
                 board("ulx3s-85f"),
                 board("ulx3s-85f").clocking(),
             ),
-            clocks=board("ulx3s-85f").clocking().nets(MARGIN),
+            clocks=board("ulx3s-85f").clocking().nets(),
             seeds=(1,),  # minutes each; chance alone makes a tenth
             slower=0.20,
         ),

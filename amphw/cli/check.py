@@ -95,6 +95,7 @@ def _check_board(
     from amphw.library.board_check import SelfTest, make
     from amphw.rtl.build.boards import board as find_board
     from amphw.rtl.build.circuit import FILE
+    from amphw.rtl.build.flash import FlashError, check_loader
     from amphw.rtl.driver.serial_line import absent, ports, ports_here
 
     def say(text: str) -> None:
@@ -107,16 +108,21 @@ def _check_board(
                 f"at which port is the board? Name one (amphw check --board {name} PORT). {ports_here()}"
             )
         (port,) = there
-    if why := absent(port):  # before anything that takes long
+    # What can be known is said before anything that takes long.
+    if why := absent(port):
         raise AmphwError(why)
+    if put:
+        try:
+            check_loader(on)
+        except FlashError as error:
+            raise AmphwError(
+                f"{error}. Or put the circuit into the board by other means, and say --no-flash"
+            ) from None
     if circuit is None or not (circuit / FILE).is_file():
         say(f"building the circuit of the test for {on.name}: minutes, once")
         circuit = make(on, say, circuit)
-    test = SelfTest(circuit, port, instances)
     steps = []
-    if put:
-        steps.append(test.put(on))
-    for step in test.steps():
+    for step in SelfTest(circuit, port, instances).steps(on if put else None):
         steps.append(step)
         if not as_json:
             results().print(f"{'WRONG' if step.wrong else 'ok'}  {step.name}: {step.wrong or step.found}")

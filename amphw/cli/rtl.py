@@ -130,7 +130,8 @@ def rtl(
         remarks().print(text)
 
     on, lanes, keys = find_board(circuit.board), circuit.lanes, circuit.keys
-    pins = on.pins()  # before anything that takes long
+    pins = on.pins()  # before anything that takes long, as is a clock that cannot be made
+    on.clocking(circuit.frequency)
     found = get_model(model)
     nodes = [name.strip() for name in circuit.nodes.split(",")] if circuit.nodes is not None else None
     wanted = Wanted(config, settings or (), circuit.formats, lanes, keys, nodes)
@@ -151,7 +152,6 @@ def rtl(
             say(f"{found.metric} after these epochs: {width}")
         except DataError as error:  # a circuit needs none
             say(f"what the narrower layers cost is not known: {error}")
-    on.clocking(circuit.frequency)  # refused before anything that takes long
     made = build(chosen.fits, on, job.out, pins, circuit.frequency, job.bitstream, say, remedies)
     made.files["config"] = job.out / RUN
     made.files["config"].write_text(to_toml(chosen.run(made.fit.keys)), encoding="utf-8")

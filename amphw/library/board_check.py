@@ -30,6 +30,7 @@ from amphw.rtl.build.fit import FitError
 from amphw.rtl.build.flash import find, flash
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.board import BoardDevice
+from amphw.rtl.driver.serial_line import absent
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.fixed.parameters import FixedArray
 from amphw.rtl.isa.wire import HEADER_WORDS, Kind, Register, pack
@@ -44,6 +45,9 @@ LANES = (4, 2)
 """The first of them that fits."""
 
 RUN = "run.toml"
+
+COMES_BACK = 10.0
+"""Seconds for which a serial port may be gone after its board has been configured."""
 
 ASKED = 50
 """Questions whose answers are timed."""
@@ -99,14 +103,27 @@ class SelfTest:
         self.rules = update_rules(self.cfg, self.graph)
 
     def put(self, board: Board) -> Step:
-        """The circuit into the board."""
+        """The circuit into the board. Its serial port may be gone for a moment then."""
         bitstream, on = find(self.circuit, board.name)
         flash(bitstream, on, keep=False)
-        return Step("flash", f"{bitstream} is in the board")
+        end = time.monotonic() + COMES_BACK
+        while (why := absent(self.port)) and time.monotonic() < end:
+            time.sleep(0.1)
+        if why:
+            why += (
+                f" It has not come back after the circuit was put into the board. Keep it there (amphw flash "
+                f"--keep {self.circuit}), plug the board in anew, and say --no-flash"
+            )
+        return Step("flash", f"{bitstream} is in the board", wrong=why)
 
-    def steps(self) -> Iterator[Step]:
-        """In their order; each rests on those before, so that one that is wrong is the last."""
-        for name, part in (("link", self.link), ("memory", self.memory), ("training", self.training)):
+    def steps(self, put: Board | None) -> Iterator[Step]:
+        """In their order; each rests on those before, so that one that is wrong is the last.
+
+        put: the board, if the circuit is to be put into it.
+        """
+        parts: dict[str, Callable[[], Step]] = {"flash": lambda: self.put(put)} if put is not None else {}
+        parts |= {"link": self.link, "memory": self.memory, "training": self.training}
+        for name, part in parts.items():
             try:
                 step = part()
             except AmphwError as error:

@@ -35,8 +35,8 @@ WIDE = ("--set", "hidden=128", "--set", "batch=100", "--set", "optimizer=momentu
 LEAST = ("--set", "hidden=2", "--set", "batch=1", "--set", "optimizer=sgd")
 SHRINK = "--set batch=1, --set hidden=... (now 128), --set optimizer=sgd"
 NO_MULTIPLIERS = (
-    "hx8k has no multipliers, and no circuit does without, however small the model; boards that have them: "
-    "icebreaker, tang-nano-9k, ulx3s-85f."
+    "hx8k has no multipliers, and no circuit does without, however small the model; the smallest boards that "
+    "have them: icebreaker, tang-nano-9k, ulx3s-85f."
 )
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("serial")
 from serial.tools import list_ports
 
 from amphw.library import board_check
-from amphw.rtl.build import board_files
+from amphw.rtl.build import board_files, flash
 from amphw.rtl.build.boards import board
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.toolchain.synthesis import Synthesis
@@ -107,7 +107,7 @@ def test_what_is_asked_before_anything_takes_long(
 def test_a_board_that_has_no_room_says_so(amphw, plans: list[HardwarePlan], tmp_path: Path) -> None:
     master, slave = os.openpty()
     tty.setraw(slave)
-    done = amphw("check", "--board", "icebreaker", os.ttyname(slave))
+    done = amphw("check", "--board", "icebreaker", "--no-flash", os.ttyname(slave))
     os.close(master)
     os.close(slave)
     assert done.exit_code == 1 and "It does not fit: with 2 lanes and 1 key it needs" in done.stderr
@@ -135,10 +135,42 @@ def test_the_circuit_is_put_into_the_board(
     made(plans, tmp_path / "hw")
     called: list[tuple[Path, str, bool]] = []
     monkeypatch.setattr(board_check, "flash", lambda path, on, keep: called.append((path, on.name, keep)))
-    monkeypatch.setattr(board_check.SelfTest, "steps", lambda self: iter(()))
+    monkeypatch.setattr(flash.shutil, "which", lambda name: name)
+    monkeypatch.setattr(
+        board_check.SelfTest, "link", lambda self: board_check.Step("link", "", wrong="it is mute")
+    )
     master, slave = os.openpty()
     done = amphw("check", "--board", "ulx3s-85f", "--circuit", "hw", os.ttyname(slave))
     os.close(master)
     os.close(slave)
-    assert done.exit_code == 0, done.stderr
+    assert done.exit_code == 1
+    assert done.stdout == f"ok  flash: {Path('hw') / 'top.bit'} is in the board\nWRONG  link: it is mute\n"
     assert called == [(Path("hw") / "top.bit", "ulx3s-85f", False)]
+
+
+def test_a_loader_that_fails_is_a_step_that_is_wrong(
+    amphw, plans: list[HardwarePlan], monkeypatch, tmp_path: Path
+) -> None:
+    """What it prints is no part of what other programs read."""
+    made(plans, tmp_path / "hw")
+    loader = tmp_path / "bin" / flash.LOADER
+    loader.parent.mkdir()
+    loader.write_text("#!/bin/sh\necho noise\nexit 3\n")
+    loader.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{loader.parent}:{os.environ['PATH']}")
+    master, slave = os.openpty()
+    done = amphw("check", "--board", "ulx3s-85f", "--circuit", "hw", os.ttyname(slave), "--json")
+    os.close(master)
+    os.close(slave)
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1 and [step["name"] for step in found["steps"]] == ["flash"]
+    assert "ended with status 3" in found["steps"][0]["wrong"]
+
+
+def test_a_board_that_no_loader_knows(amphw, plans: list[HardwarePlan], tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    done = amphw("check", "--board", "versa-ecp5", os.ttyname(slave))
+    os.close(master)
+    os.close(slave)
+    assert done.exit_code == 1 and not plans
+    assert "does not say what openFPGALoader calls it" in done.stderr and "--no-flash" in done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.boards import Board, Clocking
+from amphw.rtl.build.boards import MARGIN, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
 from amphw.rtl.isa.wire import c_header
@@ -18,15 +18,12 @@ from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.plan.remedies import Remedies
 from amphw.rtl.toolchain.environment import ToolchainError, require, versions
 from amphw.rtl.toolchain.families import Pin, family
-from amphw.rtl.toolchain.pll import MHZ
+from amphw.rtl.toolchain.pll import MHZ, ClockError
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
 
 RESOURCES = ("luts", "ffs", "dsps", "brams")
 
-MARGIN = 1.05
-"""By how much timing must allow more than the clock: for its jitter, and for what the tools' model of a chip
-leaves out."""
 _PLACEMENTS = 4
 """At lower and lower clocks, before it is given up."""
 
@@ -115,7 +112,7 @@ def _closed(
     say: Callable[[str], None],
 ) -> tuple[Clocking, Synthesis]:
     """Place and route at a clock, and at a lower one where timing does not close, until it does."""
-    for _ in range(_PLACEMENTS):
+    for attempt in range(1, _PLACEMENTS + 1):
         mhz = clocking.hz / MHZ
         say(f"placing and routing, for a clock of {mhz:.4g} MHz")
         made = synthesize(
@@ -123,17 +120,23 @@ def _closed(
             board.target,
             frequency_mhz=mhz * MARGIN,
             pins=pins,
-            clocks=clocking.nets(MARGIN),
+            clocks=clocking.nets(),
             bitstream=bitstream,
         )
         if made.meets_frequency or made.fmax_mhz is None:
             return clocking, made
         reached, spare = f"{made.fmax_mhz:.4g} MHz", f"{MARGIN - 1:.0%}"
         say(f"timing closes at {reached}, which is less than this with {spare} to spare")
-        clocking = board.clocking(min(made.fmax_mhz / MARGIN, 0.98 * mhz))
+        if attempt < _PLACEMENTS:
+            try:
+                clocking = board.clocking(min(made.fmax_mhz / MARGIN, 0.98 * mhz))
+            except ClockError as error:
+                raise FitError(
+                    f"Timing closes at {reached}, and the board has no clock that slow. {error}"
+                ) from None
     raise FitError(
         f"Timing does not close at any of the {_PLACEMENTS} clocks tried, down to {mhz:.4g} MHz, where it "
-        f"allows {made.fmax_mhz:.4g} MHz. Ask for a much lower clock (--frequency) or fewer lanes (--lanes)."
+        f"allows {reached}. Ask for a much lower clock (--frequency) or fewer lanes (--lanes)."
     )
 
 

@@ -18,11 +18,15 @@ from typing import Any, ClassVar
 import amphw
 from amphw.ir.config_fields import ConfigError, option, read
 from amphw.ir.errors import AmphwError
-from amphw.rtl.isa.word_frames import BAUD
+from amphw.rtl.isa.word_frames import BAUD, LEAST_DIVISOR
 from amphw.rtl.toolchain.environment import require
 from amphw.rtl.toolchain.families import FAMILIES, Pin, Target, family
-from amphw.rtl.toolchain.pll import MHZ, NET, PllSetting
+from amphw.rtl.toolchain.pll import MHZ, NET, ClockError, PllSetting
 from amphw.rtl.toolchain.synthesis import ClockNet
+
+MARGIN = 1.05
+"""By how much timing must allow more than the clock: for its jitter, and for what the tools' model of a chip
+leaves out."""
 
 
 class BoardError(AmphwError):
@@ -130,8 +134,8 @@ class Clocking:
         """The circuit's clock."""
         return float(self.pll.hz if self.pll is not None else self.oscillator)
 
-    def nets(self, margin: float) -> list[ClockNet]:
-        """Each clock with the rate that timing must allow: the circuit's with a margin, as a factor."""
+    def nets(self, margin: float = MARGIN) -> list[ClockNet]:
+        """Each clock with the rate that timing must allow, the circuit's last: with a margin, as a factor."""
         mhz = self.hz / MHZ * margin
         if self.pll is None:
             return [ClockNet("clk", mhz, port=True)]
@@ -169,15 +173,30 @@ class Board:
         return self.chip.target
 
     def clocking(self, mhz: float | None = None) -> Clocking:
-        """How a circuit gets its clock that is to run at up to so many MHz, or at the board's target_mhz.
+        """How a circuit gets the highest clock of up to so many MHz, or of the board's target_mhz.
 
-        Raises ClockError where the chip's PLL makes no such rate.
+        Raises ClockError where neither the oscillator nor the chip's PLL has such a rate, or where it is too
+        slow for the board's serial line.
         """
-        wanted = Fraction(mhz or self.clock.target_mhz) * MHZ
-        oscillator = Fraction(self.clock.oscillator_mhz) * MHZ
-        if wanted == oscillator:
-            return Clocking(oscillator, None)
-        return Clocking(oscillator, family(self.target).pll(self.target)(oscillator, wanted))
+        wanted = Fraction(str(mhz or self.clock.target_mhz)) * MHZ
+        oscillator = Fraction(str(self.clock.oscillator_mhz)) * MHZ
+        found = Clocking(oscillator, None)
+        if wanted != oscillator:
+            try:
+                made = Clocking(oscillator, family(self.target).pll(self.target)(oscillator, wanted))
+            except ClockError:
+                if oscillator > wanted:
+                    raise
+                made = found
+            found = made if oscillator > wanted or made.hz > found.hz else found
+        least = LEAST_DIVISOR * self.link.baud / MHZ
+        if found.hz < least * MHZ:
+            raise ClockError(
+                f"A serial line of {self.link.baud:,} baud needs a clock of at least {least:g} MHz; this "
+                f"one is {found.hz / MHZ:.4g} MHz. Ask for a higher one (--frequency), or for fewer baud "
+                f"([link] in the file of the board {self.name})."
+            )
+        return found
 
     @property
     def clock_hz(self) -> float:

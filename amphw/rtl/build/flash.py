@@ -60,12 +60,21 @@ def command(bitstream: Path, on: Board, keep: bool) -> list[str]:
     return [LOADER, "--board", on.loader.openfpgaloader, *(["--write-flash"] if keep else []), str(bitstream)]
 
 
-def flash(bitstream: Path, on: Board, keep: bool) -> None:
-    """Takes seconds; the loader's output goes where that of this process goes. Raises FlashError."""
+def check_loader(on: Board) -> None:
+    """Raise FlashError unless there is a loader that knows the board."""
+    if not on.loader.openfpgaloader:
+        raise FlashError(
+            f"the file of the board {on.name} does not say what {LOADER} calls it: openfpgaloader in [loader]"
+        )
     if shutil.which(LOADER) is None:
         raise FlashError(f"{LOADER} is not on the path, which writes bitstreams into boards: {GET_LOADER}")
+
+
+def flash(bitstream: Path, on: Board, keep: bool) -> None:
+    """Takes seconds; what the loader prints goes to the standard error. Raises FlashError."""
+    check_loader(on)
     wanted = command(bitstream, on, keep)
-    status = subprocess.run(wanted, check=False).returncode
+    status = subprocess.run(wanted, check=False, stdout=2).returncode
     if status:
         raise FlashError(
             f"{' '.join(wanted)} ended with status {status}. Is the board plugged in, and may this user open "

@@ -44,8 +44,9 @@ def clocked(m: Module, oscillator: Signal, setting: PllSetting | None) -> None:
     """Give a top module its domain `sync`, out of the oscillator's clock.
 
     Without a PLL registers begin with their initial values, as in a chip just configured, and nothing resets
-    them. With one they are held there until it has locked, and go back there when it loses its lock: in
-    between, edges may come closer together than any path allows.
+    them. With one they are held there until it has locked: before, edges may come closer together than any
+    path allows. Where it loses its lock they go back there within two edges, and memories keep what is in
+    them, so that a host hears nothing more of what was on its way.
     """
     m.domains.sync = domain = ClockDomain("sync", reset_less=setting is None or bool(setting.holds))
     if setting is None:
@@ -55,8 +56,7 @@ def clocked(m: Module, oscillator: Signal, setting: PllSetting | None) -> None:
     # A name of the top module is the one that the tools call the net by, whatever else is joined to it.
     domain.clk = Signal(name=NET, attrs={"keep": 1})
     m.d.comb += [pll.reference.eq(oscillator), domain.clk.eq(pll.clk)]
-    # In either way the registers are held without a clock, which may not run yet, and released with it, so
-    # that all of them see the release in the same cycle.
+    # In either way all registers see the release in the same cycle.
     if setting.holds:
         _hold(m, pll.locked, setting.holds)
     else:

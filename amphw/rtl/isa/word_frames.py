@@ -35,6 +35,10 @@ START, ALARM = 0xA5C3, 0x3C5A
 BITS = 10
 """Of a byte on the line, with start and stop bit."""
 
+LEAST_DIVISOR = 4
+"""Clock cycles a bit of a board's serial line: below, its synchronizer's delay moves the sample out of the
+bit."""
+
 BAUD = 1_000_000
 """Of a serial line where nothing says what its bridge keeps up with."""
 

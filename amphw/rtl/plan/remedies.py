@@ -90,8 +90,8 @@ def _why(stuck: Sequence[str], board: Board) -> str:
     if not absent:
         return f"No option lowers the number of {', '.join(_NAMES[each] for each in stuck)} far enough."
     return " ".join(
-        f"{board.name} has no {_NAMES[each]}, and no circuit does without, however small the model; "
-        f"boards that have them: {', '.join(other.name for other in _smallest(larger([each], board)))}."
+        f"{board.name} has no {_NAMES[each]}, and no circuit does without, however small the model; the "
+        f"smallest boards that have them: {', '.join(b.name for b in _smallest(larger([each], board)))}."
         for each in absent
     )
 

@@ -123,7 +123,8 @@ FAMILIES: dict[str, Family] = {
         constraints_suffix="pcf",
         pack=lambda t: ["yowasp-icepack", "placed", "top.bin"],
         bitstream="top.bin",
-        pll=lambda t: sb_pll40(at_pin=t.device.startswith("up")),  # which have one PLL
+        # The UltraPlus has one PLL, whose pin nothing else may use: there the oscillator is at it.
+        pll=lambda t: sb_pll40(at_pin=t.device.startswith("up")),
     ),
     "gowin": Family(
         purpose="place and route for gowin",

@@ -98,8 +98,8 @@ def _highest(
     times: by what the PLL multiplies, given what is compared, how fast it may oscillate, and the divider of
     what goes out; 0: by nothing.
     """
-    low, high = limits.reference
-    if not _within(reference, limits.reference):
+    low, high = max(limits.reference[0], limits.compared[0]), limits.reference[1]
+    if not _within(reference, (low, high)):
         raise ClockError(
             f"The chip's PLL takes a clock of {low:g} to {high:g} MHz, not {_mhz(reference)} MHz. Correct "
             "oscillator_mhz in the board's file, or ask for the oscillator's rate itself."
@@ -243,10 +243,11 @@ def sb_pll40(at_pin: bool) -> Pll:
 
 
 _GOWIN = {
-    "C6/I5": Limits((3, 400), (3, 400), (400, 1200), (3.125, 600)),
-    "C8/I7": Limits((3, 500), (3, 500), (500, 1250), (3.90625, 625)),
+    ("GW1NR-LV9", "C6/I5"): Limits((3, 400), (3, 400), (400, 1200), (3.125, 600)),
+    ("GW2A-LV18", "C8/I7"): Limits((3, 500), (3, 500), (500, 1250), (3.90625, 625)),
+    ("GW2AR-LV18", "C8/I7"): Limits((3, 500), (3, 500), (500, 1250), (3.90625, 625)),
 }
-"""Of GW1NR-9 and of GW2A(R)-18, by the speed grade that ends their names."""
+"""By how the names of chips begin, and the speed grade with which they end."""
 _GOWIN_OUTPUTS = (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
 
 
@@ -254,11 +255,14 @@ def rpll(device: str) -> Pll:
     """Gowin's, of a device. Its own oscillator runs `ODIV_SEL` times as fast as what goes out."""
 
     def setting(reference: Fraction, limit: Fraction) -> PllSetting:
-        limits = next((of for grade, of in _GOWIN.items() if device.endswith(grade)), None)
+        known = (
+            of for (chip, grade), of in _GOWIN.items() if device.startswith(chip) and device.endswith(grade)
+        )
+        limits = next(known, None)
         if limits is None:
             raise ClockError(
-                f"Nothing is known of the PLL of {device}: only speed grades {', '.join(_GOWIN)}. Ask for "
-                "exactly the oscillator's rate (--frequency)."
+                f"Nothing is known of the PLL of {device}, only of {', '.join(map('...'.join, _GOWIN))}. Ask "
+                "for exactly the oscillator's rate (--frequency)."
             )
 
         def times(compared: Fraction, most: Fraction, output: int) -> int:

@@ -24,7 +24,7 @@ def rates(setting: PllSetting, reference: Fraction) -> tuple[Fraction, Fraction,
         compared = reference / p["CLKI_DIV"]
         oscillates = compared * p["CLKFB_DIV"] * p["CLKOP_DIV"]
         return compared, oscillates, oscillates / p["CLKOS_DIV"]
-    if setting.cell == "SB_PLL40_PAD":
+    if setting.cell.startswith("SB_PLL40_"):
         compared = reference / (p["DIVR"] + 1)
         oscillates = compared * (p["DIVF"] + 1)
         return compared, oscillates, oscillates / 2 ** p["DIVQ"]
@@ -77,6 +77,15 @@ def test_no_tool_of_the_family_comes_nearer_from_below(
     assert ours >= theirs - 1000 or theirs > wanted * MHZ  # they print three decimals
 
 
+def test_the_core_of_ice40_is_set_as_the_pad() -> None:
+    reference, limit = Fraction(12 * MHZ), Fraction(47 * MHZ)
+    pad, core = sb_pll40(at_pin=True)(reference, limit), sb_pll40(at_pin=False)(reference, limit)
+    assert core.parameters == pad.parameters and (pad.reference, core.reference) == (
+        "PACKAGEPIN",
+        "REFERENCECLK",
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_no_setting_makes_is_refused(kind: str) -> None:
     pll = KINDS[kind][0]
@@ -87,8 +96,11 @@ def test_what_no_setting_makes_is_refused(kind: str) -> None:
 
 
 def test_a_chip_whose_limits_are_not_known() -> None:
-    with pytest.raises(ClockError, match="Nothing is known of the PLL of GW9-X1C9/I9: only speed grades"):
-        rpll("GW9-X1C9/I9")(Fraction(27 * MHZ), Fraction(50 * MHZ))
+    for chip in ("GW9-X1C9/I9", "GW1N-LV1QN48C6/I5"):  # the second has the grade of one that is known
+        with pytest.raises(
+            ClockError, match=f"Nothing is known of the PLL of {chip}, only of GW1NR-LV9...C6"
+        ):
+            rpll(chip)(Fraction(27 * MHZ), Fraction(50 * MHZ))
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -98,3 +110,28 @@ def test_every_board_has_its_clocks_to_the_hertz(name: str) -> None:
     assert found.clock_hz == found.clock.circuit_mhz * MHZ
     assert 0.98 * found.clock.target_mhz < found.clocking().hz / MHZ <= found.clock.target_mhz
     assert found.clocking(found.clock.oscillator_mhz).pll is None
+
+
+@pytest.mark.parametrize(
+    ("board", "wanted", "made"),
+    [
+        # Rates that a binary fraction is just below.
+        *(("orangecrab-25f", 62.4, 62.4), ("tang-nano-9k", 59.4, 59.4)),
+        # Between the oscillator's rate and the least of the PLL, 16 MHz.
+        ("icebreaker", 14, 12),
+    ],
+)
+def test_the_highest_rate_up_to_what_is_wanted(board: str, wanted: float, made: float) -> None:
+    assert BOARDS[board].clocking(wanted).hz == pytest.approx(made * MHZ, rel=1e-12)
+
+
+def test_a_clock_that_is_too_slow_for_the_line() -> None:
+    with pytest.raises(
+        ClockError, match=r"3,000,000 baud needs a clock of at least 12 MHz; this one is 10 MHz"
+    ):
+        BOARDS["ulx3s-85f"].clocking(10)
+
+
+def test_an_oscillator_below_what_is_compared() -> None:
+    with pytest.raises(ClockError, match="takes a clock of 10 to 400 MHz, not 9 MHz"):
+        ehxplll(Fraction(9 * MHZ), Fraction(50 * MHZ))

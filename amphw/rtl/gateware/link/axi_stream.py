@@ -26,7 +26,7 @@ LONGEST = 1024
 
 
 class Packets(wiring.Component):
-    """Words in packets: the last of each says that it is (`last`).
+    """Words in packets: the last of each says that it is (`last`). busy: whether words are in here.
 
     Whoever moves packets to memory hands them on when they end, so a word must not wait for those that an
     idle device will send some day. The last word that came is held here until another follows or none has
@@ -37,7 +37,7 @@ class Packets(wiring.Component):
     def __init__(self, quiet: int = QUIET, longest: int = LONGEST) -> None:
         self.quiet, self.longest = quiet, longest
         word = stream.Signature(unsigned(WORD))
-        super().__init__({"i": In(word), "o": Out(word), "last": Out(1)})
+        super().__init__({"i": In(word), "o": Out(word), "last": Out(1), "busy": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -50,7 +50,9 @@ class Packets(wiring.Component):
         gives = Signal()
         m.d.comb += [
             full.eq(count == self.longest - 1),
-            over.eq(full | (waited == self.quiet)),
+            # A word that is offered follows, however long the one that is held has to wait.
+            over.eq(full | (~self.i.valid & (waited == self.quiet))),
+            self.busy.eq(holds | self.o.valid),
             free.eq(~self.o.valid | self.o.ready),
             gives.eq(holds & free & (self.i.valid | over)),
             self.i.ready.eq(~holds | gives),
@@ -67,7 +69,7 @@ class Packets(wiring.Component):
             m.d.sync += [held.eq(self.i.payload), holds.eq(1), waited.eq(0)]
         with m.Elif(gives):
             m.d.sync += holds.eq(0)
-        with m.Elif(waited != self.quiet):
+        with m.Elif(~self.i.valid & (waited != self.quiet)):
             m.d.sync += waited.eq(waited + 1)
         return m
 
@@ -117,7 +119,7 @@ class AxiStreamTop(wiring.Component):
             self.m_axis_tvalid.eq(packets.o.valid),
             self.m_axis_tlast.eq(packets.last),
             packets.o.ready.eq(self.m_axis_tready),
-            self.idle.eq(device.idle),
+            self.idle.eq(device.idle & ~inward.o.valid & ~packets.busy),
             device.watched.ready.eq(1),
         ]
         return m

@@ -13,9 +13,8 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.link.framing import BYTE, WORD, WordDecoder, WordEncoder
 from amphw.rtl.gateware.streams import GatewareError, Queue
-from amphw.rtl.isa.word_frames import QUEUE
+from amphw.rtl.isa.word_frames import LEAST_DIVISOR, QUEUE
 
-_LEAST_DIVISOR = 4  # below it the synchronizer's delay moves the sample out of the bit
 PARTS = 16
 """Of a cycle, in which the length of a bit is counted."""
 
@@ -23,18 +22,18 @@ PARTS = 16
 def divisor(clock_hz: float, baud: float) -> Fraction:
     """Clock cycles a bit, to a sixteenth. Raises GatewareError for a rate that is too high for the clock."""
     nearest = Fraction(round(clock_hz / baud * PARTS), PARTS)
-    if nearest < _LEAST_DIVISOR:
+    if nearest < LEAST_DIVISOR:
         raise GatewareError(
             f"{baud:,.0f} baud cannot be made from {clock_hz / 1e6:g} MHz: a bit would be "
-            f"{clock_hz / baud:.3g} cycles. Choose a rate of at most {clock_hz / _LEAST_DIVISOR:,.0f}."
+            f"{clock_hz / baud:.3g} cycles. Choose a rate of at most {clock_hz / LEAST_DIVISOR:,.0f}."
         )
     return nearest
 
 
 def _checked(divisor: Fraction | int) -> Fraction:
-    if divisor < _LEAST_DIVISOR:
+    if divisor < LEAST_DIVISOR:
         raise GatewareError(
-            f"A serial line needs at least {_LEAST_DIVISOR} clock cycles a bit, not {divisor}."
+            f"A serial line needs at least {LEAST_DIVISOR} clock cycles a bit, not {divisor}."
         )
     return Fraction(divisor)
 
