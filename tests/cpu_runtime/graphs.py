@@ -20,7 +20,9 @@ FEATURES, CLASSES, MAX_BATCH = 3, 4, 8
 batch, n = Attr("batch"), Field("n")
 
 
-def mlp(hidden: int = 5, layers: int = 2, classes: int = CLASSES) -> Graph:
+def mlp(
+    hidden: int = 5, layers: int = 2, classes: int = CLASSES, activation: Callable[[Value], Value] = relu
+) -> Graph:
     """x - layer0 - layer1 - ... - head - loss. classes: as many scores; labels are the first few."""
     g = Graph(
         "mlp", Schema({"batch": MAX_BATCH}, {"label": TableType((batch,), lift(CLASSES))}, {"x": FEATURES})
@@ -32,7 +34,7 @@ def mlp(hidden: int = 5, layers: int = 2, classes: int = CLASSES) -> Graph:
             "W": (width, hidden),
             "b": ParamSpec("b", (hidden,), "uniform:0.3"),
         }
-        g.add(PPT(f"layer{k}", trace(lambda p, x: relu(linear(x, p.W, p.b)), {"x": width}, params)))
+        g.add(PPT(f"layer{k}", trace(lambda p, x: activation(linear(x, p.W, p.b)), {"x": width}, params)))
         chain.append(f"layer{k}")
         width = hidden
     g.add(PPT("head", trace(lambda p, x: linear(x, p.W), {"x": width}, {"W": (width, classes)})))
