@@ -226,7 +226,7 @@ private:
     void divide();
     std::pair<int64_t, int64_t> numbers(const Part& part) const;
     void reduce_part(const LogChunk& chunk, const Part& part);
-    void add_rows(Tensor& t, const int64_t* index, const float* d, int64_t ldd, int32_t rows);
+    void add_rows(int32_t param, const int64_t* index, const float* d, int64_t ldd, int32_t rows);
     void measure(const Each& each);
     void note_largest(const std::string** bad);
     void step(const Part& part, int from, int to, const Update& u);

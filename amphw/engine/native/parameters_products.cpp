@@ -59,12 +59,18 @@ void Parameters::make_tables(int buffer) {
         g.c = c.data();
         g.rows = e.layout.rows;
         g.first_row = fold.first_row;
-        kernels_.gemm(g);
+        if (w.desc.bf16) {
+            std::vector<uint32_t> room(gemm_room(g.rows, e.layout.cols));
+            bf16_->gemm(g, w.pairs_of(false, buffer), room.data());
+        } else {
+            kernels_.gemm(g);
+        }
     }
 }
 
 // What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
-// of dT's rows to b.
+// of dT's rows to b. Where products are of bfloat16, E and W are rounded, and dT is the sum of what was: it stays as it
+// is, and the kernels of float32 multiply.
 void Parameters::add_folded(int32_t param, float* gradient) const {
     const int buffer = current_.load();
     for (size_t f = 0; f < unit_.folds.size(); f++) {
@@ -78,13 +84,21 @@ void Parameters::add_folded(int32_t param, float* gradient) const {
             kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
         } else if (param == fold.weight) {
             const Rooms::Loan pack(packing_);
-            kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
+            const float* x = e.value[buffer].floats();
+            Block rounded;
+            if (w.desc.bf16) {
+                rounded = float_block(e.layout.size());
+                bf16_->round(x, e.layout.size(), rounded.floats());
+                x = rounded.floats();
+            }
+            kernels_.gradient(x, e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
                               w.layout, fold.first_row, {0, w.layout.cols}, pack.floats());
         } else {
             const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
             const Block transposed = float_block(layout.size());
             kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout,
                                 {0, w.layout.cols});
+            if (w.desc.bf16) bf16_->round(transposed.floats(), layout.size(), transposed.floats());
             std::vector<const float*> a;
             std::vector<float*> c;
             for (int32_t r = 0; r < rows; r++) {

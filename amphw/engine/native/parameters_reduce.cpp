@@ -88,18 +88,28 @@ void Parameters::reduce_part(const LogChunk& chunk, const Part& part) {
         } else if (term.kind == TermKind::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
-            add_rows(t, reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes()), d, ldd, rows);
+            add_rows(part.param, reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes()), d, ldd, rows);
         }
     }
 }
 
-// Each row of d is added to the row of the table that it was looked up by.
-void Parameters::add_rows(Tensor& t, const int64_t* index, const float* d, int64_t ldd, int32_t rows) {
+// Each row of d is added to the row of the table that it was looked up by. Of a folded table it is one side of a product,
+// and is rounded where that is of bfloat16.
+void Parameters::add_rows(int32_t param, const int64_t* index, const float* d, int64_t ldd, int32_t rows) {
+    Tensor& t = tensors_[param];
+    const int64_t fold = param - int64_t(unit_.params.size());
+    const bool rounds = fold >= 0 && tensors_[unit_.folds[fold].weight].desc.bf16;
+    std::vector<float> rounded(rounds ? t.desc.cols : 0);
     for (int32_t r = 0; r < rows; r++) {
         const int32_t row = int32_t(index[r]);
         float* g = t.tracked ? t.gradient_rows.at(t.gradient_rows.add(row))
                              : t.gradient.floats() + t.layout.offset(row, 0);
-        kernels_.add(g, d + r * ldd, t.desc.cols);
+        const float* from = d + r * ldd;
+        if (rounds) {
+            bf16_->round(from, t.desc.cols, rounded.data());
+            from = rounded.data();
+        }
+        kernels_.add(g, from, t.desc.cols);
     }
 }
 

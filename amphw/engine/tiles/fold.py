@@ -10,8 +10,11 @@ the gradients are dE = dT @ W[rows]', dW[rows] = E' @ dT and db = the sum of dT'
 Nothing is sent back to the embedding and none of its columns is logged.
 
 What differs from the program is rounding; and where the parameters change between a message's way out and its
-way back, W's gradient sees the E of the update in the place of the one that the message had read. Where
-products are of bfloat16 nothing is folded: dT would be rounded as a sum, not each dz that it is the sum of.
+way back, W's gradient sees the E of the update in the place of the one that the message had read.
+
+Where products are of bfloat16, both sides of T are rounded, each dz is rounded before it is added to dT,
+and dT, which is a sum, is not: so what is added up is what it would be without folding. A bias is not folded
+then, since the sum of its gradients is of numbers that are not rounded.
 """
 
 from __future__ import annotations
@@ -27,14 +30,14 @@ for each row of the table what the embedding of a message's row costs without fo
 it has far fewer rows than an update interval, which has hundreds."""
 
 
-def folds(program: Program) -> tuple[Fold, ...]:
-    """The products of a program that are to be folded, parameters by number."""
-    return _Finder(program).run()
+def folds(program: Program, biases: bool = True) -> tuple[Fold, ...]:
+    """The products of a program that are to be folded, parameters by number; with their biases or without."""
+    return _Finder(program, biases).run()
 
 
 class _Finder:
-    def __init__(self, program: Program):
-        self.program = program
+    def __init__(self, program: Program, biases: bool):
+        self.program, self.biases = program, biases
         first = len(program.inputs) + len(program.ints)
         self.made = {first + i: instr for i, instr in enumerate(program.instrs)}
         self.readers: dict[int, list[int]] = {v: [] for v in range(len(program.types))}
@@ -51,7 +54,7 @@ class _Finder:
         for v, instr in self.made.items():
             fold = self._fold(v) if instr.op == "take" and self._own(instr) else None
             if fold is not None and all(fold.weight != other.weight for other in out):
-                out.append(self._with_bias(fold, out))
+                out.append(self._with_bias(fold, out) if self.biases else fold)
         return tuple(out)
 
     def _own(self, instr: Instr) -> bool:

@@ -29,14 +29,14 @@ from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Program
 
 
-def tile(unit: Unit, folding: bool = True) -> TiledUnit:
-    """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`. folding: whether
-    embeddings may be folded into products (`fold.py`)."""
+def tile(unit: Unit, biases: bool = True) -> TiledUnit:
+    """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`. biases: whether they
+    may be folded with the products that embeddings are folded into (`fold.py`)."""
     program, derivative, inference = unit.behaviour.program, unit.derivative, unit.inference
     assert program is not None and derivative is not None and inference is not None
     single = {k for k, o in enumerate(unit.operands) if o.count is not None and o.rows == Const(1)}
     spaces = [s for s, _ in unit.behaviour.spaces]
-    return tile_programs(program, derivative, inference, spaces, single, folding)
+    return tile_programs(program, derivative, inference, spaces, single, biases)
 
 
 def tile_programs(
@@ -45,12 +45,12 @@ def tile_programs(
     inference: Program,
     spaces: Sequence[str],
     single: Collection[int] = (),
-    folding: bool = True,
+    biases: bool = True,
 ) -> TiledUnit:
     """As `tile`, from the programs themselves. spaces: names in the order of their numbers. single: operands
     whose firings take many messages of one row."""
     numbers = {p.name: k for k, p in enumerate(program.params)}
-    folded = folds(program) if folding else ()
+    folded = folds(program, biases)
     names = Names({s: k for k, s in enumerate(spaces)}, numbers, folded, _factors(program, spaces))
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)

@@ -76,3 +76,13 @@ def test_random_programs(drawn: tuple[Program, list[int]], counts: list[tuple[in
     checked = Checked(program, derivative, tiled, frame.context, frame.inputs, frame.ints, frame.params)
     checked.inference()
     checked.training(seed)
+
+
+def test_an_embedding_is_folded_with_its_bias_or_without() -> None:
+    """Without, where products are of bfloat16: a bias's gradient is a sum of numbers that are not rounded."""
+    unit = {u.name: u for u in lower(fuse(MODELS["list-reduction"]())).units}["cell"]
+    (fold,), (bare,) = tile(unit).folds, tile(unit, biases=False).folds
+    assert fold.bias >= 0 and bare.bias == -1
+    assert (bare.table, bare.weight, bare.first_row, bare.width) == (
+        *(fold.table, fold.weight, fold.first_row, fold.width),
+    )

@@ -63,6 +63,11 @@ void pack_matrix(const float* from, const Layout& layout, uint32_t* to) {
     }
 }
 
+// Bf16::round
+void round_numbers(const float* from, int64_t n, float* to) {
+    for_vectors(n, [&](int64_t i, auto part) { part.store(to + i, from_bits(to_bf16(part.load(from + i)))); });
+}
+
 // A row of A from its segments, behind `first` zeros (0 or 1).
 void pack_row(const Gemm& g, int row, int first, HalfAt* to) {
     if (first > 0) *to++ = 0;
@@ -278,6 +283,7 @@ const Bf16 bf16 = {
 #endif
     .pack = pack_matrix,
     .gemm = gemm_pairs,
+    .round = round_numbers,
     .gradient = gradient_pairs,
 };
 

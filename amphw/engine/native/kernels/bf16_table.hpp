@@ -22,6 +22,8 @@ struct Bf16 {
     void (*pack)(const float* from, const Layout& layout, uint32_t* to);
     // As Kernels::gemm, of b as `pack` has left it in the place of g.b; g.layout is the unpacked matrix's.
     void (*gemm)(const Gemm& g, const uint32_t* b, uint32_t* room);
+    // The nearest numbers of bfloat16, as floats; `to` may be `from`.
+    void (*round)(const float* from, int64_t n, float* to);
     // As Kernels::gradient.
     void (*gradient)(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
                      const Layout& layout, int32_t first_row, uint32_t* room);
