@@ -8,7 +8,7 @@
 # make sdist   the source in dist/, for pip to build        make sdist-test   has pip build it, and runs it
 # make wheel-notebooks   runs the tutorials from the wheel, and writes down how long they take
 # make wheel-aarch64     builds a wheel for another processor, and runs it emulated
-# make hardware   circuits for a board of each family, placed and routed; size and speed against those committed
+# make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make boards     the largest circuit for every board; takes hours, goes on where it was
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,

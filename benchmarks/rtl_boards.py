@@ -17,17 +17,17 @@ import json
 import subprocess
 import sys
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script
 
 from amphw.rtl.build.boards import BOARDS, Board, board
+from benchmarks.record import RESULTS, about
 
 ROOT = Path(__file__).resolve().parents[1]
 
-RECORD = ROOT / "benchmarks" / "results" / "rtl" / "boards.json"
+RECORD = RESULTS / "rtl" / "boards.json"
 COMMAND = ("rtl", "list-reduction", "--bitstream", "--no-simulate", "--no-accuracy", "--json")
 KEPT = (
     "lanes",
@@ -57,20 +57,16 @@ def built(on: Board) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "amphw.cli", *COMMAND, "--board", on.name, "--out", out]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    about = {"file": digest(on), "date": date.today().isoformat(), "commit": commit()}
+    told = about()
+    made = {"file": digest(on), "date": told["date"], "commit": told["commit"]}
     if done.returncode:
         _, said, why = done.stderr.partition("amphw: ")
         if not said:  # it has failed, and not refused
             raise SystemExit(f"{on.name}:\n{done.stderr}")
-        return about | {"refused": " ".join(why.split())}
+        return made | {"refused": " ".join(why.split())}
     facts = json.loads(done.stdout)
     settings = {each["key"]: each["value"] for each in facts["chosen"]}
-    return about | {"settings": settings} | {name: facts[name] for name in KEPT}
-
-
-def commit() -> str:
-    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return made | {"settings": settings} | {name: facts[name] for name in KEPT}
 
 
 def read() -> dict[str, Any]:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from amphw.rtl.build.board_files import BoardBuild
     from amphw.rtl.build.boards import Clocking
 
-RUN = "run.toml"
-"""The settings of a run on the circuit, in its folder."""
-
 INSTANCES = 8
 """That the simulation trains on, to count cycles."""
 
@@ -118,7 +115,6 @@ def rtl(
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
     from amphw.data.cache import DataError
-    from amphw.host.config_toml import to_toml
     from amphw.host.session import update_rules
     from amphw.library.hardware_settings import Wanted, recommended, smaller, what_is_lost
     from amphw.models import MODELS, get_model
@@ -153,8 +149,7 @@ def rtl(
         except DataError as error:  # a circuit needs none
             say(f"what the narrower layers cost is not known: {error}")
     made = build(chosen.fits, on, job.out, pins, circuit.frequency, job.bitstream, say, remedies)
-    made.files["config"] = job.out / RUN
-    made.files["config"].write_text(to_toml(chosen.run(made.fit.keys)), encoding="utf-8")
+    made.files["config"] = chosen.write(job.out, made.fit.keys)
     cycles = None
     if simulate:
         from amphw.rtl.timing.measure import cycles_per_message

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from amphw.host.config import RunConfig, resolve
-from amphw.host.config_toml import to_toml
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
-from amphw.library.hardware_settings import Wanted, recommended
+from amphw.library.hardware_settings import RUN, Wanted, recommended
 from amphw.models import get_model
 from amphw.rtl.build.board_files import build, check_tools
 from amphw.rtl.build.boards import Board
@@ -43,8 +42,6 @@ SETTINGS = ("hidden=8", "batch=1", "optimizer=sgd")
 """Of the self-test's model: small enough for every board that holds anything."""
 LANES = (4, 2)
 """The first of them that fits."""
-
-RUN = "run.toml"
 
 COMES_BACK = 10.0
 """Seconds for which a serial port may be gone after its board has been configured."""
@@ -88,7 +85,7 @@ def make(board: Board, say: Callable[[str], None], out: Path | None = None) -> P
         except FitError:
             if lanes == LANES[-1]:
                 raise
-    (out / RUN).write_text(to_toml(chosen.run(made.fit.keys)), encoding="utf-8")
+    chosen.write(out, made.fit.keys)
     return out
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from amphw.host.config import RunConfig, resolve
+from amphw.host.config_toml import to_toml
 from amphw.host.run_folder import RunFolder
 from amphw.host.sections.update import UpdateConfig
 from amphw.host.session import update_rules
@@ -30,6 +31,9 @@ from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.fixed.units import AccumulatorError
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.remedies import LOGIC, MEMORY, Remedies
+
+RUN = "run.toml"
+"""The settings of a run on a circuit, in its folder."""
 
 WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
 """Settings of models that make them smaller."""
@@ -83,6 +87,12 @@ class Recommended:
             max_infer_keys=min(keys, train.max_infer_keys),
         )
         return replace(self.cfg, train=train)
+
+    def write(self, folder: Path, keys: int) -> Path:
+        """The settings of a run on a circuit for so many keys, into its folder."""
+        path = folder / RUN
+        path.write_text(to_toml(self.run(keys)), encoding="utf-8")
+        return path
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from amphw.cli.main import app
+
+if TYPE_CHECKING:
+    from amphw.rtl.plan.hardware import HardwarePlan
 
 TINY = ["hidden=8", "batch=20", "train_instances=400", "valid_instances=100", "epochs=1", "target=none"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +45,28 @@ def amphw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
         return CliRunner().invoke(app, [str(each) for each in arguments], input=input)
 
     return invoke
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[HardwarePlan]:
+    """Of the circuits that were built, which takes no time."""
+    from amphw.rtl.build import board_files
+    from amphw.rtl.toolchain.synthesis import Synthesis
+
+    found: list[HardwarePlan] = []
+
+    def synthesize(text: str, target: Any, **options: Any) -> Synthesis:
+        bits = tmp_path / "top.bit"
+        bits.write_bytes(b"bits")
+        return Synthesis(target, 1, 1, 1, 1, 90.0, options["frequency_mhz"], {}, (), {}, bits)
+
+    def device_verilog(plan: HardwarePlan, board: Any, clocking: Any) -> str:
+        found.append(plan)
+        return ""
+
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
+    monkeypatch.setattr(board_files, "device_verilog", device_verilog)
+    return found
 
 
 @pytest.fixture

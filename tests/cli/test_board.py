@@ -10,9 +10,7 @@ import pytest
 pytest.importorskip("amaranth")
 pytest.importorskip("serial")
 
-from amphw.rtl.build import board_files
 from amphw.rtl.timing import measure
-from amphw.rtl.toolchain.synthesis import Synthesis
 from sim.board import SimulatedBoard
 
 MODEL = ("--set", "hidden=2", "--set", "batch=1", "--set", "optimizer=sgd")
@@ -26,21 +24,8 @@ MODEL = ("--set", "hidden=2", "--set", "batch=1", "--set", "optimizer=sgd")
     ids=["alone", "beside the cpu"],
 )
 def test_a_model_trains_on_the_circuit_that_was_built_for_it(
-    amphw, monkeypatch, tmp_path: Path, nodes: tuple, before: str, place: tuple
+    amphw, plans, monkeypatch, tmp_path: Path, nodes: tuple, before: str, place: tuple
 ) -> None:
-    plans = []
-
-    def synthesize(text: str, target, **options) -> Synthesis:
-        bits = tmp_path / "top.bit"
-        bits.write_bytes(b"bits")
-        return Synthesis(target, 1, 1, 1, 1, 50.0, options["frequency_mhz"], {}, (), {}, bits)
-
-    def device_verilog(plan, board, clocking) -> str:
-        plans.append(plan)
-        return ""
-
-    monkeypatch.setattr(board_files, "synthesize", synthesize)
-    monkeypatch.setattr(board_files, "device_verilog", device_verilog)
     monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 1.0)
     built = amphw(
         "rtl", "list-reduction", *MODEL, *nodes, "--out", "hw", "--lanes", 4, "--keys", 2, "--bitstream"

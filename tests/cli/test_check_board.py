@@ -15,31 +15,16 @@ pytest.importorskip("serial")
 from serial.tools import list_ports
 
 from amphw.library import board_check
-from amphw.rtl.build import board_files, flash
+from amphw.rtl.build import flash
 from amphw.rtl.build.boards import board
 from amphw.rtl.plan.hardware import HardwarePlan
-from amphw.rtl.toolchain.synthesis import Synthesis
 from sim.board import SimulatedBoard
 
 
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[HardwarePlan]:
-    """Of what was built, which takes no time."""
-    found: list[HardwarePlan] = []
-
-    def synthesize(text: str, target, **options) -> Synthesis:
-        bits = tmp_path / "top.bit"
-        bits.write_bytes(b"bits")
-        return Synthesis(target, 1, 1, 1, 1, 90.0, options["frequency_mhz"], {}, (), {}, bits)
-
-    def device_verilog(plan, board, clocking) -> str:
-        found.append(plan)
-        return ""
-
-    monkeypatch.setattr(board_files, "synthesize", synthesize)
-    monkeypatch.setattr(board_files, "device_verilog", device_verilog)
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing here is the circuit of a board that somebody has."""
     monkeypatch.setenv("AMPHW_CACHE", str(tmp_path / "cache"))
-    return found
 
 
 def made(plans: list[HardwarePlan], folder: Path) -> HardwarePlan:

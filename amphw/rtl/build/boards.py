@@ -80,9 +80,7 @@ class Clock:
         "which timing closes",
         above=0,
     )
-    circuit_mhz: float = option(
-        help="at which one is taken to run that has not been built: what large ones reach, too", above=0
-    )
+    circuit_mhz: float = option(help="at which one is taken to run that has not been built", above=0)
 
 
 @dataclass(frozen=True)

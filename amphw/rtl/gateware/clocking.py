@@ -65,7 +65,7 @@ def clocked(m: Module, oscillator: Signal, setting: PllSetting | None) -> None:
 
 def _hold(m: Module, released: Signal, cell: str) -> None:
     """Hold all registers of the chip by its own network for that, which costs no logic: a reset that is part
-    of the design takes 7 % more look-up tables.
+    of the design takes more look-up tables.
 
     The registers that bring the release into the clock are the only ones that the network leaves alone.
     """

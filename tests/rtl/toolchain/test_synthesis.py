@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from amphw.rtl.toolchain import synthesis
 from amphw.rtl.toolchain.environment import ToolchainError
 from amphw.rtl.toolchain.families import Target
-from amphw.rtl.toolchain.synthesis import ClockNet, Synthesis, synthesize
+from amphw.rtl.toolchain.synthesis import ClockNet, ClockRate, Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
 
 ONE_EACH = ("ulx3s-85f", "icebreaker", "tang-nano-9k")
@@ -152,13 +153,38 @@ def test_a_bitstream_for_each_family(board: str) -> None:
 
 
 @pytest.mark.hardware
-def test_a_clock_that_is_judged_by_another_rate_is_an_error() -> None:
-    """As one is whose net nextpnr does not find: it takes the rate of all others then, and says PASS."""
+@pytest.mark.parametrize("board", BOARDS)
+def test_each_board_takes_a_bitstream_at_its_clock(board: str) -> None:
+    made = BOARDS[board]
+    clocking = made.clocking()
+    text = verilog(Echo(), reset=False, pll=clocking.pll)
+    nets = clocking.nets()
+    result = synthesize(text, made.target, frequency_mhz=1, pins=made.pins(), clocks=nets, bitstream=True)
+    assert result.meets_frequency and result.bitstream is not None
+    available = {share.available for share in result.device_share.values()}
+    assert {made.resources.luts, made.resources.brams} <= available
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("net", ["nothing", "clk"])
+def test_a_clock_that_nextpnr_does_not_find_is_an_error(net: str) -> None:
+    """It takes the rate of all others then, and says PASS."""
     made = BOARDS["tang-nano-9k"]
     text = verilog(Echo(), reset=False, pll=made.clocking().pll)
-    for net in ("nothing", "clk"):
-        with pytest.raises(ToolchainError, match=r"judged the clock circuit_clk by \d+ MHz; it was to judge"):
-            synthesize(text, made.target, frequency_mhz=54, pins=made.pins(), clocks=[ClockNet(net, 54)])
+    with pytest.raises(ToolchainError, match=f"nextpnr reports no clock {net}, but circuit_clk. Its timing"):
+        synthesize(text, made.target, frequency_mhz=54, pins=made.pins(), clocks=[ClockNet(net, 54)])
+
+
+@pytest.mark.parametrize("name", ["circuit_clk", "$glbnet$circuit_clk", "other"])
+def test_a_clock_that_is_judged_by_another_rate_is_an_error(name: str) -> None:
+    clocks = {"circuit_clk": ClockRate(90, 54), name: ClockRate(80, 12)}
+    made = replace(mapped(SkidBuffer(8), "ulx3s-85f"), clocks=clocks)
+    with pytest.raises(
+        ToolchainError, match="by 12 MHz; it was to judge circuit_clk by 54 MHz, and no other"
+    ):
+        synthesis._check_clocks(made, [ClockNet("circuit_clk", 54)])
+    right = replace(made, clocks={"$glbnet$circuit_clk": ClockRate(80, 54)})
+    synthesis._check_clocks(right, [ClockNet("circuit_clk", 54)])
 
 
 @pytest.mark.hardware
