@@ -27,7 +27,7 @@ from benchmarks.record import RESULTS, about
 
 ROOT = Path(__file__).resolve().parents[1]
 
-RECORD = RESULTS / "rtl" / "boards.json"
+RECORD = RESULTS / "rtl-boards.json"
 COMMAND = ("rtl", "list-reduction", "--bitstream", "--no-simulate", "--no-accuracy", "--json")
 KEPT = (
     "lanes",
