@@ -85,7 +85,7 @@ class EnginePlane:
         self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         sleep: Mapping[str, float] = settings.get("sleep", {})
         self.tiled = [
-            tile(u, not products.bf16) if u.behaviour.program is not None and u.index not in outside else None
+            tile(u, products.bf16) if u.behaviour.program is not None and u.index not in outside else None
             for u in lowered.units
         ]
         rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]

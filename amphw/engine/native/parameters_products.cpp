@@ -70,7 +70,8 @@ void Parameters::make_tables(int buffer) {
 
 // What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
 // of dT's rows to b. Where products are of bfloat16, E and W are rounded, and dT is the sum of what was: it stays as it
-// is, and the kernels of float32 multiply.
+// is, and the kernels of float32 multiply. The gradient of b is a sum of numbers that are not rounded: it has a term of
+// its own.
 void Parameters::add_folded(int32_t param, float* gradient) const {
     const int buffer = current_.load();
     for (size_t f = 0; f < unit_.folds.size(); f++) {
@@ -81,7 +82,7 @@ void Parameters::add_folded(int32_t param, float* gradient) const {
         const int64_t ldd = table.layout.cols_padded;
         const int32_t rows = e.layout.rows;
         if (param == fold.bias) {
-            kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
+            if (!w.desc.bf16) kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
         } else if (param == fold.weight) {
             const Rooms::Loan pack(packing_);
             const float* x = e.value[buffer].floats();

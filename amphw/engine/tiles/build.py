@@ -66,12 +66,14 @@ class Sum:
 
 @dataclass(frozen=True)
 class Names:
-    """Numbers of the unit's row spaces and parameters, what is folded, and `Code.factors`."""
+    """Numbers of the unit's row spaces and parameters, what is folded, `Code.factors`, and whether products
+    round what they multiply."""
 
     spaces: Mapping[str, int]
     params: Mapping[str, int]
     folds: tuple[Fold, ...] = ()
     factors: tuple[int, ...] = (1,)
+    rounded: bool = False
 
     def folded(self, fold: Fold) -> int:
         """The number of a fold's table, behind the parameters."""

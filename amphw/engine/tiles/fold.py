@@ -13,8 +13,8 @@ What differs from the program is rounding; and where the parameters change betwe
 way back, W's gradient sees the E of the update in the place of the one that the message had read.
 
 Where products are of bfloat16, both sides of T are rounded, each dz is rounded before it is added to dT,
-and dT, which is a sum, is not: so what is added up is what it would be without folding. A bias is not folded
-then, since the sum of its gradients is of numbers that are not rounded.
+and dT, which is a sum, is not: so what is added up is what it would be without folding. A bias is part of T
+then, too, but its gradient is a sum of numbers that are not rounded, and so is added up by itself.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ for each row of the table what the embedding of a message's row costs without fo
 it has far fewer rows than an update interval, which has hundreds."""
 
 
-def folds(program: Program, biases: bool = True) -> tuple[Fold, ...]:
-    """The products of a program that are to be folded, parameters by number; with their biases or without."""
-    return _Finder(program, biases).run()
+def folds(program: Program) -> tuple[Fold, ...]:
+    """The products of a program that are to be folded, parameters by number."""
+    return _Finder(program).run()
 
 
 class _Finder:
-    def __init__(self, program: Program, biases: bool):
-        self.program, self.biases = program, biases
+    def __init__(self, program: Program):
+        self.program = program
         first = len(program.inputs) + len(program.ints)
         self.made = {first + i: instr for i, instr in enumerate(program.instrs)}
         self.readers: dict[int, list[int]] = {v: [] for v in range(len(program.types))}
@@ -54,7 +54,7 @@ class _Finder:
         for v, instr in self.made.items():
             fold = self._fold(v) if instr.op == "take" and self._own(instr) else None
             if fold is not None and all(fold.weight != other.weight for other in out):
-                out.append(self._with_bias(fold, out) if self.biases else fold)
+                out.append(self._with_bias(fold, out))
         return tuple(out)
 
     def _own(self, instr: Instr) -> bool:

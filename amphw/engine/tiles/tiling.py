@@ -29,14 +29,14 @@ from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Program
 
 
-def tile(unit: Unit, biases: bool = True) -> TiledUnit:
-    """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`. biases: whether they
-    may be folded with the products that embeddings are folded into (`fold.py`)."""
+def tile(unit: Unit, rounded: bool = False) -> TiledUnit:
+    """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`. rounded: whether
+    products round what they multiply, so that a bias needs a gradient of its own (`fold.py`)."""
     program, derivative, inference = unit.behaviour.program, unit.derivative, unit.inference
     assert program is not None and derivative is not None and inference is not None
     single = {k for k, o in enumerate(unit.operands) if o.count is not None and o.rows == Const(1)}
     spaces = [s for s, _ in unit.behaviour.spaces]
-    return tile_programs(program, derivative, inference, spaces, single, biases)
+    return tile_programs(program, derivative, inference, spaces, single, rounded)
 
 
 def tile_programs(
@@ -45,13 +45,14 @@ def tile_programs(
     inference: Program,
     spaces: Sequence[str],
     single: Collection[int] = (),
-    biases: bool = True,
+    rounded: bool = False,
 ) -> TiledUnit:
     """As `tile`, from the programs themselves. spaces: names in the order of their numbers. single: operands
     whose firings take many messages of one row."""
     numbers = {p.name: k for k, p in enumerate(program.params)}
-    folded = folds(program, biases)
-    names = Names({s: k for k, s in enumerate(spaces)}, numbers, folded, _factors(program, spaces))
+    names = Names(
+        {s: k for k, s in enumerate(spaces)}, numbers, folds(program), _factors(program, spaces), rounded
+    )
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
     back = _Backward(program, derivative, names, forward, single) if derivative.backward.outputs else None
@@ -260,7 +261,7 @@ class _Backward:
                         else []
                     ),
                 ]
-            if param in (fold.table, fold.bias):
+            if param == fold.table or (param == fold.bias and not self.names.rounded):
                 return []
         ints = self._logged_int(a) if term.kind == "take" else -1
         x = self._buffer(self._row(a), space) if term.kind == "matmul" else -1

@@ -44,7 +44,20 @@ inline Words to_bf16(Floats v) {
     return (as_ints(b & 0x7fffffff) > int32_t(NOT_FINITE) ? b | 0x400000 : up) & UPPER;
 }
 
+#if defined(__AVX512BF16__)
+// The instructions take denormal numbers for zero, as the products do that read them.
+inline Words interleaved(Floats lower, Floats upper) {
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)upper, (__m512)lower);
+    const Words order = as_words(lanes()) * 0x10001 + 0x100000;  // 0, 16, 1, 17, ...
+    return (Words)_mm512_maskz_permutexvar_epi16(-1, (__m512i)order, both);
+}
+
+inline Halves halves(Floats v) { return (Halves)_mm512_cvtneps_pbh((__m512)v); }
+#else
 inline Words interleaved(Floats lower, Floats upper) { return to_bf16(lower) >> 16 | to_bf16(upper); }
+
+inline Halves halves(Floats v) { return __builtin_convertvector(to_bf16(v) >> 16, Halves); }
+#endif
 
 // --- packing --------------------------------------------------------------------------------------------------
 
@@ -76,9 +89,9 @@ void pack_row(const Gemm& g, int row, int first, HalfAt* to) {
         const int n = g.widths[s];
         int i = 0;
         for (; i + W <= n; i += W)
-            *reinterpret_cast<HalvesAt*>(to + i) = __builtin_convertvector(to_bf16(load(from + i)) >> 16, Halves);
-        const Words rest = to_bf16(Tail(n - i).load(from + i)) >> 16;
-        for (int lane = 0; i < n; i++, lane++) to[i] = uint16_t(rest[lane]);
+            *reinterpret_cast<HalvesAt*>(to + i) = halves(load(from + i));
+        const Halves rest = halves(Tail(n - i).load(from + i));
+        for (int lane = 0; i < n; i++, lane++) to[i] = rest[lane];
         to += n;
     }
     *to = 0;  // the other half of the last word, or what is not read
