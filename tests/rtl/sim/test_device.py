@@ -14,8 +14,10 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.gateware.device import Device
 from amphw.rtl.gateware.link.axi_stream import AxiStreamTop
 from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS
+from amphw.rtl.toolchain.verilog import verilog
 from sim.replay import drive
 from sim.runner import run_bench
+from sim.second import play
 from tests.rtl.cases import SMALL, problem, rule
 
 FORMATS = "q6.10,g=q4.12"
@@ -63,6 +65,18 @@ def test_a_device_between_two_axi_streams(tmp_path: Path) -> None:
     settings = {"script": str(script)}
     result = run_bench(lambda: AxiStreamTop(plan), "axi_stream_bench", name="axi-stream", settings=settings)
     assert result.tests == 7
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("pauses", [False, True])
+def test_the_text_for_others_in_a_second_simulator(tmp_path: Path, pauses: bool) -> None:
+    """It says the same words, in packets that end where the circuit rests."""
+    plan, script = recorded(tmp_path)
+    said = json.loads(script.read_text())
+    text = verilog(AxiStreamTop(plan), "amphw_device", plain=True)
+    packets = play(text, said["turns"], len(said["came"]), pauses=pauses)
+    assert [word for packet in packets for word in packet] == said["came"]
+    assert len(packets) > len(said["turns"]) // 2
 
 
 @pytest.mark.hardware
