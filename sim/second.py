@@ -17,8 +17,8 @@ from amphw.rtl.toolchain.environment import require, run, versions
 
 _DRIVER = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-std=c++17", "-O0", "-w", "-DNDEBUG")
-"""Unoptimised, it is compiled soon and slow enough. Without assertions: a memory whose words are no power of two
-may be asked for one that it does not have, by somebody who does not look at the answer."""
+"""Not optimised, since most of the time goes into compiling. Without assertions: a memory whose words are no
+power of two may be asked for one that it does not have, by somebody who does not look at the answer."""
 
 
 def play(
@@ -30,7 +30,10 @@ def play(
     have come back. pauses: whether the host rests in half of the cycles instead of taking a word.
     Raises ToolchainError where a tool is missing or fails, CalledProcessError where words do not come.
     """
-    script = [f"{expected}", *(f"{before} {len(words)} {' '.join(map(str, words))}" for before, words in turns)]
+    script = [
+        f"{expected}",
+        *(f"{before} {len(words)} {' '.join(map(str, words))}" for before, words in turns),
+    ]
     program = _program(text)
     done = subprocess.run(
         [program / "second", "pauses" if pauses else "never"],

@@ -195,7 +195,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "pll": _pll(made.clocking),
         "fmax_mhz": s.fmax_mhz,
         "frequency_mhz": s.frequency_mhz,
-        "meets_frequency": s.meets_frequency,
+        "meets_frequency": s.meets_frequency if s.clocks else None,
         "clocks": {name: asdict(clock) for name, clock in s.clocks.items()},
         "link": asdict(made.board.link),
         "cycles_per_message": cycles,
@@ -224,16 +224,22 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
         rows.add_row(name, f"{facts[name]:,}", f"{there[name]:,}", percent(facts["device_share"][name]))
     say = results()
     say.print(rows)
-    source = f"the PLL's, of the oscillator's {number(facts['oscillator_mhz'])} MHz"
-    say.print(
-        f"clock: {number(facts['clock_mhz'])} MHz, {source if facts['pll'] else 'the oscillator'}; "
-        f"timing allows {number(facts['fmax_mhz'])} MHz"
-    )
-    say.print(f"link: a serial line of {facts['link']['baud']:,} baud")
+    if made.board.is_system:
+        say.print(
+            f"clock: the system's; whether timing allows {number(facts['clock_mhz'])} MHz its tools tell"
+        )
+        say.print("link: two AXI4-Streams of 16-bit words")
+    else:
+        source = f"the PLL's, of the oscillator's {number(facts['oscillator_mhz'])} MHz"
+        say.print(
+            f"clock: {number(facts['clock_mhz'])} MHz, {source if facts['pll'] else 'the oscillator'}; "
+            f"timing allows {number(facts['fmax_mhz'])} MHz"
+        )
+        say.print(f"link: a serial line of {facts['link']['baud']:,} baud")
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
-    parts = dict.fromkeys(share["part"] for share in facts["critical_nodes"])
-    say.print(f"critical path: {' -> '.join(parts)} (--json lists its signals)")
+    if parts := dict.fromkeys(share["part"] for share in facts["critical_nodes"]):
+        say.print(f"critical path: {' -> '.join(parts)} (--json lists its signals)")
     for share in facts["critical_nodes"]:
         nodes = ", ".join(share["nodes"])
         say.print(f"  {share['part']}: {'logic of' if share['own'] else 'shared by'} {nodes}")

@@ -104,6 +104,27 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
     assert (oscillator.net, oscillator.mhz, circuit.mhz) == ("clk", 25, pytest.approx(52.5))
 
 
+def test_a_part_of_a_system(amphw, asked, tmp_path: Path) -> None:
+    """It is mapped and not placed: what timing allows is for the system's tools to say."""
+    settings = ("list-reduction", *SMALL, "--board", "zynq-7020", "--lanes", 4, "--out", "hw")
+    done = amphw("rtl", *settings)
+    assert done.exit_code == 0, done.stderr
+    assert "clock: the system's; whether timing allows 100 MHz its tools tell" in done.stdout
+    assert "link: two AXI4-Streams of 16-bit words" in done.stdout
+    names = {path.name for path in (tmp_path / "hw").iterdir()}
+    assert names == {
+        *("amphw_device.v", "amphw_serial.v", "example.v", "package.tcl"),
+        *("amphw_wire.h", "board.toml", "circuit.json", "run.toml"),
+    }
+    assert [each["place"] for each in asked] == [False]
+    facts = json.loads(amphw("rtl", *settings, "--json").stdout)
+    assert facts["fmax_mhz"] is None and facts["meets_frequency"] is None and facts["clocks"] == {}
+    assert (facts["clock_mhz"], facts["link"]["kind"]) == (100, "axi-stream")
+    refused = amphw("rtl", *settings, "--bitstream")
+    assert refused.exit_code == 1 and not refused.stdout
+    assert "No open tool makes a bitstream for xc7z020clg400-1: leave out --bitstream" in refused.stderr
+
+
 def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
     """With room to spare: what the PLL makes next to a twentieth below what is reached."""
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--json", "--frequency", 70)

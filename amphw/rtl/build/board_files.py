@@ -13,6 +13,7 @@ from amphw.rtl.build import boards
 from amphw.rtl.build.boards import MARGIN, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
+from amphw.rtl.build.system_files import system_files
 from amphw.rtl.isa.wire import c_header
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.plan.remedies import Remedies
@@ -30,8 +31,8 @@ _PLACEMENTS = 4
 
 @dataclass(frozen=True)
 class BoardBuild:
-    """clocking: of the circuit. files: what was written, by kind: verilog, constraints, header, circuit,
-    board, and the bitstream."""
+    """clocking: of the circuit. files: what was written, by kind: verilog, header, circuit, board, and for a
+    board constraints and the bitstream, for a system serial, example and package."""
 
     fit: Fit
     board: Board
@@ -53,7 +54,9 @@ class BoardBuild:
 
 def check_tools(board: Board, simulate: bool) -> None:
     """Raise ToolchainError unless everything that a build needs is installed."""
-    require("Verilog", "synthesis", family(board.target).purpose, "board builds")
+    require("Verilog", "synthesis", family(board.target).purpose)
+    if not board.is_system:
+        require("board builds")
     if simulate:
         try:
             require("simulation")
@@ -80,6 +83,11 @@ def build(
     is slow enough, ClockError where the PLL makes none, ToolchainError where a tool fails.
     """
     clocking = board.clocking(mhz)
+    if bitstream and not family(board.target).placed:
+        raise AmphwError(
+            f"No open tool makes a bitstream for {board.chip.device}: leave out --bitstream. What is written "
+            "for it is Verilog, and package.tcl, which makes a core for Vivado of it."
+        )
     _prepare(out)
     complaint = hint = ""
     for fit in candidates:
@@ -97,9 +105,11 @@ def build(
             if fit is not candidates[-1]:
                 say(complaint)
             continue
-        clocking, made = _closed(fit.plan, board, clocking, pins, bitstream, say)
-        files = _files(device_verilog(fit.plan, board, clocking), fit, board, pins, made, out)
-        return BoardBuild(fit, board, clocking, made, files)
+        if board.is_system:
+            made = mapped
+        else:
+            clocking, made = _closed(fit.plan, board, clocking, pins, bitstream, say)
+        return BoardBuild(fit, board, clocking, made, _files(fit, board, clocking, pins, made, out))
     raise FitError(f"{complaint} {hint}")
 
 
@@ -157,28 +167,36 @@ def _unwritable(out: Path, error: OSError) -> AmphwError:
 
 
 def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
-    """The Verilog of what a board's chip is configured with."""
+    """The Verilog of what a board's chip is configured with, or of what becomes a part of a system."""
     from amphw.rtl.gateware.board_top import BoardTop
+    from amphw.rtl.gateware.link.axi_stream import AxiStreamTop
+
+    if board.is_system:
+        return verilog(AxiStreamTop(plan))
 
     return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)
 
 
 def _files(
-    text: str, fit: Fit, board: Board, pins: Mapping[str, Pin], made: Synthesis, out: Path
+    fit: Fit, board: Board, clocking: Clocking, pins: Mapping[str, Pin], made: Synthesis, out: Path
 ) -> dict[str, Path]:
     kind = family(board.target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in pins.items())
-    files = {
-        "verilog": out / "top.v",
-        "constraints": out / f"top.{kind.constraints_suffix}",
-        "header": out / "amphw_wire.h",
-        "circuit": out / FILE,
-        "board": out / boards.FILE,
+    if board.is_system:
+        texts = system_files(fit.plan, board, clocking.hz)
+    else:
+        texts = {
+            "verilog": ("top.v", device_verilog(fit.plan, board, clocking)),
+            "constraints": (f"top.{kind.constraints_suffix}", constraints),
+        }
+    texts |= {
+        "header": ("amphw_wire.h", c_header()),
+        "circuit": (FILE, Circuit.of(fit.plan, board.name, board.link.baud, fit.keys).text()),
+        "board": (boards.FILE, board.text),
     }
-    circuit = Circuit.of(fit.plan, board.name, board.link.baud, fit.keys).text()
-    contents = (text, constraints, c_header(), circuit, board.text)
+    files = {kind: out / name for kind, (name, _) in texts.items()}
     try:
-        for path, content in zip(files.values(), contents, strict=True):
+        for path, (_, content) in zip(files.values(), texts.values(), strict=True):
             path.write_text(content, encoding="utf-8")
         if made.bitstream is not None:
             files["bitstream"] = out / made.bitstream.name

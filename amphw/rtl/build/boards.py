@@ -29,6 +29,10 @@ MARGIN = 1.05
 leaves out."""
 
 
+AXI_STREAM = "axi-stream"
+"""The kind of link of a circuit that is a part of a larger system."""
+
+
 class BoardError(AmphwError):
     """A board that is not known, whose file cannot be used, or that lacks what is asked of it."""
 
@@ -98,10 +102,15 @@ class Pins:
 class BoardLink:
     """[link]: what the host drives the circuit over."""
 
-    kind: str = option("serial", help="of link", choices=("serial",))
+    kind: str = option(
+        "serial",
+        help="of link: the board's serial line, or AXI4-Streams of a system that the circuit becomes a part of",
+        choices=("serial", AXI_STREAM),
+    )
     baud: int = option(
         BAUD,
-        help="of a serial line, bits a second: the most that the board's bridge keeps up with",
+        help="of a serial line, bits a second: the most that the board's bridge keeps up with; with "
+        "AXI4-Streams that of the example that comes with the circuit",
         minimum=1,
     )
 
@@ -122,7 +131,8 @@ class Notes:
 
 @dataclass(frozen=True)
 class Clocking:
-    """How a circuit gets its clock. pll: what makes it of the oscillator's; None: it is the oscillator's."""
+    """How a circuit gets its clock. pll: what makes it of the oscillator's; None: it is the oscillator's, or
+    the system's."""
 
     oscillator: Fraction
     pll: PllSetting | None
@@ -170,6 +180,11 @@ class Board:
         """The chip, for the tools."""
         return self.chip.target
 
+    @property
+    def is_system(self) -> bool:
+        """Whether the circuit is a part of somebody else's design, who has clock and pins, and the tools."""
+        return self.link.kind == AXI_STREAM
+
     def clocking(self, mhz: float | None = None) -> Clocking:
         """How a circuit gets the highest clock of up to so many MHz, or of the board's target_mhz.
 
@@ -178,6 +193,8 @@ class Board:
         """
         wanted = Fraction(str(mhz or self.clock.target_mhz)) * MHZ
         oscillator = Fraction(str(self.clock.oscillator_mhz)) * MHZ
+        if self.is_system:
+            return Clocking(wanted, None)
         found = Clocking(oscillator, None)
         if wanted != oscillator:
             try:
@@ -202,11 +219,13 @@ class Board:
         return self.clocking(self.clock.circuit_mhz).hz
 
     def pins(self) -> dict[str, Pin]:
-        """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line.
+        """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line; none in a system.
 
         Raises BoardError if there is no such pin-out, or one of these nowhere, ToolchainError if
         amaranth-boards is not installed and is needed.
         """
+        if self.is_system:
+            return {}
         levels = family(self.target).levels
         assumed = {levels: self.pinout.levels} if levels else {}
         named = {port: getattr(self.pinout, port) for port in ("clk", "rx", "tx")}
@@ -297,8 +316,13 @@ def _largest_first() -> dict[str, Board]:
     return {board.name: board for board in sorted(found, key=lambda b: (-b.resources.luts, b.name))}
 
 
-BOARDS: dict[str, Board] = _largest_first()
+_ALL = _largest_first()
+
+BOARDS: dict[str, Board] = {name: board for name, board in _ALL.items() if not board.is_system}
 """Those that come along, by name, the largest first."""
+
+SYSTEMS: dict[str, Board] = {name: board for name, board in _ALL.items() if board.is_system}
+"""Chips of systems that a circuit becomes a part of."""
 
 
 def assumed() -> Board:
@@ -308,13 +332,14 @@ def assumed() -> Board:
 
 def board(name: str) -> Board:
     """The board of a name, or of a file `NAME.toml`. Raises BoardError, with the nearest names."""
-    if name in BOARDS:
-        return BOARDS[name]
+    if found := (BOARDS | SYSTEMS).get(name):
+        return found
     if name.endswith(".toml"):
         return read_board(Path(name))
-    near = difflib.get_close_matches(name, list(BOARDS), n=2, cutoff=0.4)
+    near = difflib.get_close_matches(name, [*BOARDS, *SYSTEMS], n=2, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise BoardError(
         f"There is no board {name!r}. {hint}Boards: {', '.join(BOARDS)}, or a file of your own, such as "
-        f"mine.toml: the README in {folder()} says what stands in it"
+        f"mine.toml: the README in {folder()} says what stands in it. Systems that a circuit becomes a "
+        f"part of: {', '.join(SYSTEMS)}"
     )

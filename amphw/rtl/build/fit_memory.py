@@ -14,6 +14,7 @@ from amphw.rtl.plan.hardware import JOBS, HardwarePlan, payload_part
 _SHAPES = {
     "ecp5": ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
     "ice40": ((16, 256), (8, 512), (4, 1024), (2, 2048)),
+    "xilinx": ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
     "gowin": ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
 }
 """Per family, the (bits, words) that a block memory can be."""

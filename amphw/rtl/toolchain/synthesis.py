@@ -144,6 +144,8 @@ def synthesize(
     kind = family(target)
     require("synthesis", *([kind.purpose] if place or bitstream else []))
     place = place or bitstream
+    if place and not kind.placed:
+        raise ToolchainError(f"{target.device}: no open tool places this chip. Only map it (place=False).")
     if place and kind.needs_pins and not pins:
         raise ToolchainError(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
@@ -229,7 +231,7 @@ def _map(verilog: str, target: Target) -> Path:
     def script(options: str) -> str:
         return (
             f"read_verilog top.v; {of.synthesis(target)}{options} -top {_TOP} -json netlist.json; "
-            "tee -q -o stat.json stat -json"
+            f"{of.after}{'; ' * bool(of.after)}tee -q -o stat.json stat -json"
         )
 
     def mapped(work: Path, options: str = "") -> None:

@@ -67,7 +67,7 @@ def test_a_device_between_two_axi_streams(tmp_path: Path) -> None:
     assert result.tests == 7
 
 
-@pytest.mark.hardware
+@pytest.mark.thorough  # two minutes, nearly all of them in the compiler
 @pytest.mark.parametrize("pauses", [False, True])
 def test_the_text_for_others_in_a_second_simulator(tmp_path: Path, pauses: bool) -> None:
     """It says the same words, in packets that end where the circuit rests."""
