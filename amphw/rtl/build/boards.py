@@ -104,7 +104,7 @@ class BoardLink:
 
     kind: str = option(
         "serial",
-        help="of link: the board's serial line, or AXI4-Streams of a system that the circuit becomes a part of",
+        help="of link: the board's serial line, or AXI4-Streams of a system that the circuit is a part of",
         choices=("serial", AXI_STREAM),
     )
     baud: int = option(
