@@ -111,7 +111,8 @@ def main() -> None:
     for each in found["external"]:
         print(
             f"{each['board']}, {each['memory']}: {1e6 * each['seconds_a_message']:.0f} us of memory a message, "
-            f"{each['slower_by_rows']['1']:.1f} times as long with one row; enough from {each['rows_to_pay']} rows"
+            f"{each['slower_by_rows']['1']:.1f} times as long with one row; "
+            f"enough from {each['rows_to_pay']} rows"
         )
     for name, seconds in found["link_seconds_for_one_row"].items():
         print(f"to another chip and back, {name}: {1e6 * seconds:.0f} us")
