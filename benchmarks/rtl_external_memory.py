@@ -110,7 +110,7 @@ def main() -> None:
     print(f"{found['model']}: {1e6 * took['1']:.0f} us for a message of one row, out and back")
     for each in found["external"]:
         print(
-            f"{each['board']}, {each['memory']}: {1e6 * each['seconds_a_message']:.0f} us of memory a message, "
+            f"{each['board']}, {each['memory']}: {1e6 * each['seconds_a_message']:.0f} us of memory, "
             f"{each['slower_by_rows']['1']:.1f} times as long with one row; "
             f"enough from {each['rows_to_pay']} rows"
         )
