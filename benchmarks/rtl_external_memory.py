@@ -2,11 +2,11 @@
 
     python benchmarks/rtl_external_memory.py          # prints the table, and writes the record
 
-A matrix in external memory is read twice for a message out and back, and its summed gradients are read and
-written; more rows in the message are more work for the same words. Until the memory keeps up, the circuit waits
-for it. What the circuit takes is what `amphw estimate --lanes` counts; what memories give is their makers' peak,
-of which a controller reaches `EFFICIENCY`. The alternative are several chips that keep all weights, between
-which messages go over a link.
+A matrix in external memory is read twice for a message out and back, and its summed gradients are read
+and written; more rows in the message are more work for the same words. Until the memory keeps up, the
+circuit waits for it. What the circuit takes is what `amphw estimate --lanes` counts; what memories give
+is their makers' peak, of which a controller reaches `EFFICIENCY`. The alternative are several chips that
+keep all weights, between which messages go over a link.
 """
 
 from __future__ import annotations
