@@ -13,6 +13,7 @@ import typer
 import amphw
 from amphw.cli.bench import bench
 from amphw.cli.check import check
+from amphw.cli.codesign import codesign
 from amphw.cli.compare import compare
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
@@ -57,6 +58,7 @@ for command in (
     place,
     opencl,
     rtl,
+    codesign,
     flash,
     models,
     devices,

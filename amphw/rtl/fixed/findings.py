@@ -81,6 +81,7 @@ def _record(formats: Formats, suggested: Formats | None, meters: Meters) -> dict
     return {
         "formats": str(formats),
         "updates": meters.updates,
+        "held": str(meters.suggested()),
         "suggested": str(suggested) if suggested is not None else None,
         "sampled_first_calls": FIRST,
         "sampled_calls": EVERY,

@@ -1,0 +1,1 @@
+"""Co-design: number formats, lanes and keys of a circuit, searched together for one model and one board."""
