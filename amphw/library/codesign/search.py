@@ -1,10 +1,10 @@
 """The search: which formats learn, which circuits fit, and what of both nothing else is better than.
 
-A trained network's score depends on the number formats, a circuit's speed and size on its lanes and keys, and
-its memory on both. So formats are found by training, in rounds: a whole run in wide formats shows how large
-numbers become; what has a bit more or less than that is trained for a sixth of the epochs, the best third of it
-for half of them, the best of those to the end, and the winner with further seeds. Then each of the formats that
-were trained to the end meets each circuit that has room for them.
+A trained network's score depends on the number formats, a circuit's speed and size on its lanes and
+keys, and its memory on both. So formats are found by training, in rounds: a whole run in wide formats
+shows how large numbers become; what has a bit more or less than that is trained for a sixth of the
+epochs, the best third of it for half of them, the best of those to the end, and the winner with further
+seeds. Then each of the formats that were trained to the end meets each circuit that has room for them.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class Found:
 class Search:
     """One search, of a model on a board.
 
-    epochs: of a whole training. loss: how much worse than float32 the chosen may be, in points (of an error, per
-    cent). minutes: what does not end within them does not begin. say: is told how far it is.
+    epochs: of a whole training. loss: how much worse than float32 the chosen may be, in points (of
+    an error, per cent). minutes: what does not end within them does not begin. say: is told how far
+    it is.
     """
 
     trainers: Trainers
