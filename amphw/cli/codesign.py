@@ -237,8 +237,8 @@ def _show(found: Found, facts: dict[str, Any], on: Board) -> None:
         say.print(f"left out for want of time (--minutes): {text}")
     for each in facts.get("built", ()):
         say.print(
-            f"built: {each['formats']}, {each['lanes']} lanes: {each['luts']:,} look-up tables, "
-            f"of which the estimate was {each['error']:+.1%} off; timing allows {number(each['fmax_mhz'])} MHz: {each['folder']}"
+            f"built: {each['formats']}, {each['lanes']} lanes, in {each['folder']}: {each['luts']:,} look-up "
+            f"tables, the estimate was {each['error']:+.1%} off; timing allows {number(each['fmax_mhz'])} MHz"
         )
     for kind, path in facts["files"].items():
         say.print(f"{kind}: {path}")

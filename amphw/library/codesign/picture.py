@@ -48,5 +48,6 @@ def draw(found: Found, title: str, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#EEEEEE", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.set_title(f"{title}; areas are look-up tables, the chosen point is orange", loc="left", fontsize=10)
+    orange = "; the chosen point is orange" if found.chosen is not None else ""
+    axes.set_title(f"{title}: areas are look-up tables{orange}", loc="left", fontsize=10)
     figure.savefig(path, dpi=120)

@@ -128,7 +128,9 @@ class Search:
         going = candidates.candidates(held)
         for part in candidates.ROUNDS:
             epochs = max(1, self.epochs // part)
-            going = self._affordable(going, epochs)
+            # What comes later needs a share of the time, with one candidate at least.
+            later = sum(self.epochs // other for other in candidates.ROUNDS if other < part)
+            going = self._affordable(going, epochs, later + SEEDS * self.epochs)
             found = self._round(f"formats for {epochs} epochs", [self._trial(f, epochs) for f in going])
             kept = -(-len(going) // candidates.KEPT)
             best = candidates.survivors(found, self.metric, kept)
@@ -139,15 +141,19 @@ class Search:
 
     def _whole(self, going: Sequence[Formats]) -> Mapping[str, list[float]]:
         """Scores at the end of training, by formats."""
-        going = self._affordable(going, self.epochs)
+        going = self._affordable(going, self.epochs, (SEEDS - 1) * self.epochs)
         self._round("formats to the end", [self._trial(f, self.epochs) for f in going])
         [winner, *_] = candidates.survivors(self._ended(), self.metric, 1)  # the wide formats have ended
         formats = Formats.parse(winner.trial.formats)
         seeds = [self._trial(formats, self.epochs, self.seed + k) for k in range(1, SEEDS)]
         small = [self._trial(f, self.epochs) for f in candidates.variants(formats)]
-        if self._time_for(len(seeds) + len(small), self.epochs) < len(seeds) + len(small):
+        most = self._time_for(len(seeds) + len(small), self.epochs)
+        if most < len(seeds) + len(small):
             self.left_out.append(f"{len(small)} formats with less memory for a weight")
             small = []
+        if most < len(seeds):
+            self.left_out.append(f"{len(seeds) - most} further seeds")
+            seeds = seeds[:most]
         self._round("further seeds, and less memory for a weight", [*seeds, *small])
         return candidates.by_formats(self._ended())
 
@@ -174,19 +180,22 @@ class Search:
 
     # --- what there is time for -----------------------------------------------------------------------------
 
-    def _time_for(self, wanted: int, epochs: int) -> int:
-        """How many of so many runs end in time, by what an epoch in fixed point has taken so far."""
+    def _time_for(self, wanted: int, epochs: int, later: int = 0) -> int:
+        """How many of so many runs end in time, by what an epoch in fixed point has taken so far.
+
+        later: epochs that are to come after them, one after the other.
+        """
         epoch = max(
             (r.seconds / r.trial.epochs for r in self.results if r.trial.device != FLOAT32), default=0.0
         )
         left = 60 * self.minutes - (self.clock() - self._began)
         side_by_side = self.trainers.processes
-        most = side_by_side * int(max(0.0, left) / (epoch * epochs)) if epoch else wanted
+        most = side_by_side * int(max(0.0, left - epoch * later) / (epoch * epochs)) if epoch else wanted
         return min(wanted, most)
 
-    def _affordable(self, going: Sequence[Formats], epochs: int) -> list[Formats]:
+    def _affordable(self, going: Sequence[Formats], epochs: int, later: int) -> list[Formats]:
         """The first of them that there is time for, one at least."""
-        many = max(1, self._time_for(len(going), epochs))
+        many = max(1, self._time_for(len(going), epochs, later))
         if many < len(going):
             self.left_out.append(f"{len(going) - many} of {len(going)} formats for {epochs} epochs")
         return list(going[:many])

@@ -1,0 +1,96 @@
+"""`amphw codesign`: what it prints, writes and refuses, with trainings that take no time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("amaranth")
+
+from amphw.library.codesign import making
+from amphw.library.codesign.trials import FLOAT32, Result, Trial
+from amphw.rtl.numbers.formats import Formats
+
+SMALL = ("codesign", "list-reduction", "--set", "hidden=8", "--set", "epochs=6", "--board", "ulx3s-85f")
+
+
+class Played:
+    """In the place of the processes: finer values are better, and four bits before the point the least."""
+
+    processes = 2
+
+    def __init__(self, model: str, cfg: Any) -> None:
+        assert model == "list-reduction" and cfg.model.hidden == 8 and cfg.model.batch > 1
+
+    def __enter__(self) -> Played:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def run(self, trials: Sequence[Trial]) -> Iterator[Result]:
+        for trial in trials:
+            held = "" if trial.device == FLOAT32 else "q4.12,w=q3.13,g=q4.12"
+            yield Result(trial, self._score(trial), 0.0, held)
+
+    def _score(self, trial: Trial) -> float:
+        if trial.device == FLOAT32:
+            return 0.9
+        frac = Formats.parse(trial.formats).value.frac
+        return 0.8 + 0.0078 * frac if frac <= 12 else math.nan
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "Trainers", Played)
+
+
+def test_the_contract_of_the_json(amphw, tmp_path: Path) -> None:
+    done = amphw(*SMALL, "--loss", 1, "--json")
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["float32"] == {"median": 0.9, "seeds": [0.9] * 3} and facts["files"] == {}
+    for point in facts["front"]:
+        assert {"accuracy", "instances_per_s", "luts", "formats", "lanes", "keys"} <= point.keys()
+        assert Formats.parse(point["formats"]) and point["instances_per_s"] > 0 and point["luts"] > 0
+    rates = [point["instances_per_s"] for point in facts["front"]]
+    assert rates == sorted(rates, reverse=True)
+    assert facts["chosen"] == facts["front"][0]
+    assert facts["chosen"]["formats"].startswith("q4.12") and len(facts["chosen"]["seeds"]) == 3
+    assert {each["formats"] for each in facts["tried"]} > {"float32", "q10.6,w=q5.11,g=q6.10"}
+
+
+def test_the_table_and_the_files(amphw, tmp_path: Path) -> None:
+    done = amphw(*SMALL, "--out", "design", "--lanes", 4)
+    assert done.exit_code == 0, done.stderr
+    assert "float32: accuracy 0.9, median of 3 seeds" in done.stdout
+    assert "chosen (*): q4.12" in done.stdout and "4 lanes" in done.stdout and "gives up" in done.stdout
+    assert "formats to the end, 3 of 3" in done.stderr
+    written = json.loads((tmp_path / "design" / "codesign.json").read_text())
+    assert {p["lanes"] for p in written["front"]} == {4}
+    assert (tmp_path / "design" / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert written["files"] == {"front": "design/codesign.json", "picture": "design/front.png"}
+
+
+def test_nothing_is_within_the_loss(amphw) -> None:
+    done = amphw(*SMALL, "--loss", 0)
+    assert done.exit_code == 0 and "chosen: none, all lose more than --loss allows" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--build",), "--build writes files: say where (--out DIR)"),
+        (("--board", "ulx4s"), "There is no board 'ulx4s'. Did you mean ulx3s"),
+        (("--set", "optimizer=adam"), "adam"),
+        (("--lanes", 3), "3 lanes cannot be built"),
+    ],
+)
+def test_what_is_refused(amphw, options: tuple[Any, ...], said: str) -> None:
+    done = amphw(*SMALL, *options)
+    assert done.exit_code == 1 and said in done.stderr and not done.stdout
