@@ -35,7 +35,7 @@ class Played:
 
     def run(self, trials: Sequence[Trial]) -> Iterator[Result]:
         for trial in trials:
-            held = "" if trial.device == FLOAT32 else "q4.12,w=q3.13,g=q4.12"
+            held = "" if trial.device == FLOAT32 else "q3.13,w=q3.13,g=q4.12"
             yield Result(trial, self._score(trial), 0.0, held)
 
     def _score(self, trial: Trial) -> float:
@@ -70,7 +70,7 @@ def test_the_table_and_the_files(amphw, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "float32: accuracy 0.9, median of 3 seeds" in done.stdout
     assert "chosen (*): q4.12" in done.stdout and "4 lanes" in done.stdout and "gives up" in done.stdout
-    assert "formats to the end, 3 of 3" in done.stderr
+    assert "formats to the end, 4 of 4" in done.stderr
     written = json.loads((tmp_path / "design" / "codesign.json").read_text())
     assert {p["lanes"] for p in written["front"]} == {4}
     assert (tmp_path / "design" / "front.png").read_bytes().startswith(b"\x89PNG")

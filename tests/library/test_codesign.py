@@ -21,7 +21,6 @@ from amphw.library.codesign import formats as candidates
 from amphw.library.codesign.search import SEEDS, Point, Search, training_settings
 from amphw.library.codesign.trials import FLOAT32, Result, Trial, trained
 from amphw.models import get_model
-from amphw.rtl.build.fit import FitError
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.numbers.formats import Formats
 
@@ -31,7 +30,7 @@ EPOCHS = 12
 class Played:
     """Trainings that take a second an epoch in fixed point, on one processor."""
 
-    def __init__(self, score: Callable[[Trial], float], held: str = "q4.12,w=q3.13,g=q4.12") -> None:
+    def __init__(self, score: Callable[[Trial], float], held: str = "q3.13,w=q3.13,g=q4.12") -> None:
         self.score, self.held, self.processes = score, held, 1
         self.seconds, self.asked = 0.0, list[list[Trial]]()
 
@@ -55,8 +54,6 @@ class Room:
     """Two circuits; formats without a low half of the weights have room for a third."""
 
     def designs(self, formats: Formats, lanes: int | None, keys: int | None) -> list[Any]:
-        if formats.value.frac < 4:
-            raise FitError("no room")
         small = [design(2, 9_000, 200.0), design(16, 15_000, 800.0)]
         return small + ([design(32, 20_000, 900.0)] if formats.rounding == "stochastic" else [])
 
@@ -83,8 +80,8 @@ def test_rounds_become_fewer_and_longer() -> None:
     found = searched(played)
     first, *rounds, whole, last = played.asked
     assert [(t.device, t.seed) for t in first[1:]] == [(FLOAT32, 5 + k) for k in range(SEEDS)]
-    assert [(len(r), r[0].epochs) for r in rounds] == [(24, 2), (8, 6)]
-    assert (len(whole), len(last)) == (3, 4) and {t.epochs for t in (*whole, *last)} == {EPOCHS}
+    assert [(len(r), r[0].epochs) for r in rounds] == [(30, 2), (10, 6)]
+    assert (len(whole), len(last)) == (4, 4) and {t.epochs for t in (*whole, *last)} == {EPOCHS}
     winner = "q5.11,w=q4.12,g=q4.12"  # of two that are as good the wider
     assert [t.seed for t in last if t.formats == winner] == [6, 7]
     assert {t.formats for t in last} - {winner} == {f"{winner},master=24", f"{winner},round=stochastic"}
@@ -97,11 +94,6 @@ def test_the_chosen_is_the_fastest_within_the_loss() -> None:
     slack = searched(Played(by_width), loss=3).chosen
     assert slack.design.instances_per_s == 900 and slack.formats.rounding == "stochastic"
     assert searched(Played(by_width), loss=0.1).chosen is None
-
-
-def test_formats_without_room_are_not_on_the_front() -> None:
-    found = searched(Played(lambda t: 0.9, held="q12.4,w=q3.13,g=q4.12"))
-    assert found.front and all(p.formats.value.frac >= 4 for p in found.front)
 
 
 def test_what_there_is_no_time_for_is_left_out_and_said() -> None:
@@ -143,8 +135,8 @@ def test_candidates_are_near_what_was_seen(value: int, weight: int, gradient: in
         f"v=q{16 - value}.{value},w=q{16 - weight}.{weight},g=q{16 - gradient}.{gradient},acc=41"
     )
     tried = candidates.candidates(seen)
-    assert tried[0] == seen and len(set(map(str, tried))) == len(tried) <= 24
-    assert all(f.accumulator == 41 and abs(f.value.frac - value) <= 1 for f in tried)
+    assert len(set(map(str, tried))) == len(tried) <= 30
+    assert all(f.accumulator == 41 and 0 <= value - f.value.frac <= 4 for f in tried)
 
 
 def test_an_error_is_lost_in_per_cent() -> None:

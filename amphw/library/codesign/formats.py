@@ -13,9 +13,10 @@ from amphw.rtl.numbers.formats import BITS, Format, Formats
 WIDE = "q10.6,w=q5.11,g=q6.10"
 """In which a first run shows how large numbers become; wide enough for all models here."""
 
-MARGINS = {"value": (0, 1, -1), "weight": (0, 1), "gradient": (0, -1, 1, -2)}
-"""Bits before the point beyond those that the largest number of a whole run needed. Another run's numbers may
-be larger; and rare large gradients may be cut off, where that makes the many small ones finer."""
+MARGINS = {"value": (1, 2, 3, 0, 4), "weight": (0, 1), "gradient": (0, 1, -1)}
+"""Bits before the point beyond those that the largest number of a short run needed. Values grow as long as a
+run learns; and rare large gradients may be cut off, where that makes the many small ones finer. A whole run
+would not tell better: where it goes wrong in the end, its numbers are larger than any that are needed."""
 
 ROUNDS = (6, 2)
 """Of the epochs of a whole run, after which part the candidates are compared."""

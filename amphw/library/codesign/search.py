@@ -1,10 +1,10 @@
 """The search: which formats learn, which circuits fit, and what of both nothing else is better than.
 
 A trained network's score depends on the number formats, a circuit's speed and size on its lanes and
-keys, and its memory on both. So formats are found by training, in rounds: a whole run in wide formats
-shows how large numbers become; what has a bit more or less than that is trained for a sixth of the
-epochs, the best third of it for half of them, the best of those to the end, and the winner with further
-seeds. Then each of the formats that were trained to the end meets each circuit that has room for them.
+keys, and its memory on both. So formats are found by training, in rounds: a short run in wide formats
+shows how large numbers become; what has more or less than that is trained for a sixth of the epochs,
+the best third of it for half of them, the best of those to the end, and the winner with further seeds.
+Then each of the formats that were trained to the end meets each circuit that has room for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from amphw.ir.errors import AmphwError
 from amphw.library.codesign import formats as candidates
 from amphw.library.codesign.circuits import Bench, Design
 from amphw.library.codesign.trials import FLOAT32, Result, Trainers, Trial
-from amphw.rtl.build.fit import FitError
 from amphw.rtl.numbers.formats import Formats
 
 SEEDS = 3
@@ -108,7 +107,8 @@ class Search:
 
     def _explored(self) -> list[float]:
         """Float32, and one run in wide formats -> the scores of float32."""
-        wide = self._trial(candidates.first(self.accumulator), self.epochs)
+        short = max(1, self.epochs // candidates.ROUNDS[0])
+        wide = self._trial(candidates.first(self.accumulator), short)
         floats = [Trial(FLOAT32, self.epochs, self.seed + k) for k in range(SEEDS)]
         found = self._round("float32, and what formats must hold", [wide, *floats])
         scores = [r.score for r in found if r.trial.device == FLOAT32 and math.isfinite(r.score)]
@@ -143,7 +143,10 @@ class Search:
         """Scores at the end of training, by formats."""
         going = self._affordable(going, self.epochs, (SEEDS - 1) * self.epochs)
         self._round("formats to the end", [self._trial(f, self.epochs) for f in going])
-        [winner, *_] = candidates.survivors(self._ended(), self.metric, 1)  # the wide formats have ended
+        best = candidates.survivors(self._ended(), self.metric, 1)
+        if not best:
+            raise AmphwError("in all formats that came so far it diverged in the end: choose a smaller rate")
+        [winner] = best
         formats = Formats.parse(winner.trial.formats)
         seeds = [self._trial(formats, self.epochs, self.seed + k) for k in range(1, SEEDS)]
         small = [self._trial(f, self.epochs) for f in candidates.variants(formats)]
@@ -213,11 +216,7 @@ class Search:
     ) -> Iterable[Point]:
         for text, scores in whole.items():
             formats = Formats.parse(text)
-            try:
-                designs = self.bench.designs(formats, lanes, keys)
-            except FitError:
-                continue
-            for design in designs:
+            for design in self.bench.designs(formats, lanes, keys):
                 yield Point(formats, scores, design)
 
     def _front(self, points: Sequence[Point]) -> list[Point]:
