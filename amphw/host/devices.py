@@ -191,8 +191,8 @@ def split_specs(text: str) -> list[tuple[str, str]]:
     found: list[list[str]] = []
     names = device_entries()
     for piece in text.split(","):
-        label, equals, spec = piece.rpartition("=")
-        name = spec.partition(":")[0].strip()
+        label, equals, name = (part.strip() for part in piece.partition(":")[0].rpartition("="))
+        spec = piece.partition("=")[2] if equals else piece
         if name in names and (not equals or label.strip().isidentifier()):
             found.append([label.strip() or name, spec.strip()])
         elif found:

@@ -7,7 +7,9 @@ words, each loss be the same number, and the parameters end up the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from amphw.host.config import resolve
@@ -17,7 +19,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.driver.verilator import VerilatorDevice
-from sim.replay import SEED, assert_as_model, drive
+from sim.replay import SEED, assert_as_model, drive, written
 from tests.daily import daily
 from tests.graphs.cases import CASES
 from tests.rtl.cases import MAPPED, QUICK, SMALL, case, problem, rule
@@ -79,6 +81,63 @@ def test_list_reduction_at_its_real_size() -> None:
         model.graph(cfg.model), instances, "q4.12", rule, keys=8, lanes=16, payload=1 << 15
     )
     assert compared >= 1000
+
+
+def outcome(lanes: str, name: str, mode: Mode) -> dict[str, Any]:
+    """All that can be seen of a run: what it did in which order, every word that it wrote, and its cycles."""
+    graph, instances = problem(name)
+    for number, instance in enumerate(instances):
+        instance.number = number
+    hardware = VerilatorDevice(f"q6.10,g=q4.12,lanes={lanes}")
+    settings = {"watch_writes": True, **SMALL}
+    hardware.load(graph, {"*": rule(name)}, DeviceOptions(4, 4, "self", SEED, True, settings))
+    reports, _ = drive(hardware, instances, 4, mode)
+    simulation = hardware.link.simulation  # type: ignore[union-attr]
+    found = {
+        "cycles": simulation.cycles,
+        "counters": hardware.counters(),
+        "log": hardware.log,
+        "losses": [(r.number, r.sums) for r in reports],
+        "words": written(hardware),
+        "parameters": {
+            f"{node}.{kind}.{key}": value
+            for node, p in hardware.parameters().items()
+            for kind, values in (("value", p.values), ("gradient", p.gradients))
+            for key, value in values.items()
+        },
+    }
+    hardware.close()
+    return found
+
+
+def assert_model_as_gates(name: str, mode: Mode = Mode.TRAIN) -> None:
+    gates, model = outcome("gates", name, mode), outcome("model", name, mode)
+    assert gates["counters"]["cycles"] > 1000 and gates["words"]
+    for key in ("cycles", "counters", "log", "losses"):
+        assert model[key] == gates[key], key
+    for key in ("words", "parameters"):
+        assert model[key].keys() == gates[key].keys()
+        for which, value in gates[key].items():
+            for got, want in zip(model[key][which], value, strict=True):
+                assert got is want or np.array_equal(got, want), (key, which)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", QUICK)
+def test_the_model_of_the_lanes_is_as_the_gates(name: str) -> None:
+    """The same cycles, in all counters, and the same words."""
+    assert_model_as_gates(name)
+
+
+@pytest.mark.thorough
+def test_the_model_of_the_lanes_infers_as_the_gates() -> None:
+    assert_model_as_gates("tree-leaves", Mode.INFER)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("name", [n for n in MAPPED if n not in QUICK])
+def test_the_model_of_the_lanes_on_the_other_graphs(name: str) -> None:
+    assert_model_as_gates(name)
 
 
 @pytest.mark.parametrize("name", sorted({c.name for c in CASES} - set(MAPPED)))

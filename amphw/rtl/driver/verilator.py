@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from amphw.engine.parts.links import link_of, links_found
 from amphw.ir.config_fields import picked
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
-from amphw.ir.errors import DeviceAbsentError, ExecutionError
+from amphw.ir.errors import AmphwError, DeviceAbsentError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.units import quantity
 from amphw.ir.update import UpdateRule
@@ -24,19 +23,30 @@ from amphw.rtl.options import HardwareOptions
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
 
+FORMATS = "q4.12"
+
+GATES = "gates"
+LANES = (GATES, "model")
+"""How `lanes=` says that products are simulated: gate by gate, or by a functional model of the same words in
+the same cycles."""
+
 
 class SimulatedLink:
     """Words into a compiled model of the hardware, and out of it; with a rate, as fast as that and no faster.
 
-    clock: the device's, in cycles a second.
+    clock: the device's, in cycles a second. lanes: "gates" or "model", see `LANES`.
     """
 
-    def __init__(self, plan: HardwarePlan, writes: bool, rate: LinkRate | None, clock: float):
+    def __init__(
+        self, plan: HardwarePlan, writes: bool, rate: LinkRate | None, clock: float, lanes: str = GATES
+    ):
         from amphw.rtl.gateware.device import Device
         from amphw.rtl.verilated.paced import PacedLink
+        from amphw.rtl.verilated.quick import QuickDevice
         from amphw.rtl.verilated.simulation import Simulation
 
-        self.simulation = Simulation(Device(plan, writes), trace="watched", idle="idle")
+        device = Device(plan, writes) if lanes == GATES else QuickDevice(plan, writes)
+        self.simulation = Simulation(device, trace="watched", idle="idle")
         self.paced = PacedLink(self.simulation, rate, clock) if rate is not None else None
 
     def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
@@ -53,7 +63,7 @@ class SimulatedLink:
 
 
 class VerilatorDevice(HardwareDevice):
-    """`verilator:q4.12`: a device of the simulated hardware.
+    """`verilator:q4.12`, `verilator:q4.12,lanes=model`: a device of the simulated hardware.
 
     settings beside those of `HardwareDevice`: links (what `verilator=100Mb/s+20us` says of the link to it,
     in its own simulated time) and clock (else that of a board). rate: the same, for a part of a run.
@@ -63,8 +73,9 @@ class VerilatorDevice(HardwareDevice):
     rate: LinkRate | None = None
     _use: LinkUse | None = None
 
-    def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
-        super().__init__(argument, nodes)
+    def __init__(self, argument: str = FORMATS, nodes: Collection[str] | None = None):
+        formats, self.lanes = _parted(argument)
+        super().__init__(formats, nodes)
         if lacking := missing("simulation"):
             raise DeviceAbsentError(f"simulation: not installed: {lacking}.")
 
@@ -74,12 +85,12 @@ class VerilatorDevice(HardwareDevice):
 
     def part(self) -> HardwarePart:
         """See `OffersPart`."""
-        return SimulatedPart(str(self.formats))
+        return SimulatedPart(f"{self.formats},lanes={self.lanes}")
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         said = picked(HardwareOptions, self.options.settings).clock
         clock = quantity(said, "cycles a second") if said else assumed().clock_hz
-        return SimulatedLink(plan, writes, self.rate, clock)
+        return SimulatedLink(plan, writes, self.rate, clock, self.lanes)
 
     # --- the link to it ---------------------------------------------------------------------------
 
@@ -123,15 +134,33 @@ class VerilatorDevice(HardwareDevice):
         super().close()
 
 
+def _parted(argument: str) -> tuple[str, str]:
+    """The number formats of a device's argument, and its lanes. AmphwError for lanes that there are not."""
+    formats, lanes = [], GATES
+    for piece in argument.split(","):
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if key != "lanes":
+            formats.append(piece)
+        elif value in LANES:
+            lanes = value
+        else:
+            raise AmphwError(
+                f"the device 'verilator:{argument}': lanes={value} is neither gates (the circuit as it is "
+                "built, the default) nor model (the same words in the same cycles, simulated faster)"
+            )
+    return ",".join(formats) or FORMATS, lanes
+
+
 class SimulatedPart(HardwarePart):
     """A part whose link may be stated."""
 
-    def __init__(self, formats: str):
+    def __init__(self, argument: str):
         self.rate: LinkRate | None = None
-        super().__init__(partial(self._made, formats))
+        self._argument = argument
+        super().__init__(self._made)
 
-    def _made(self, formats: str) -> VerilatorDevice:
-        device = VerilatorDevice(formats)
+    def _made(self) -> VerilatorDevice:
+        device = VerilatorDevice(self._argument)
         device.rate = self.rate
         return device
 
@@ -141,7 +170,7 @@ class SimulatedPart(HardwarePart):
 
     def state_link(self, rate: LinkRate) -> None:
         self.rate = rate
-        self.device = self._made(str(self.device.formats))
+        self.device = self._made()
 
     def link_use(self) -> LinkUse:
         assert isinstance(self.device, VerilatorDevice)

@@ -114,20 +114,27 @@ class Device(wiring.Component):
     def payload_memory(self) -> Any:
         return PayloadMemory(self.vector_shape.address_bits, self.plan.sizes.payload)
 
+    def place(self, m: Module, name: str, part: Any) -> Any:
+        """Make a component a part of the device -> the component."""
+        m.submodules[name] = part
+        return part
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         plan, shape = self.plan, self.shape
-        m.submodules.lanes = lanes = self.lane_engine()
-        m.submodules.vector = vector = self.vector_unit()
-        m.submodules.memory = memory = self.payload_memory()
-        m.submodules.controller = controller = Controller(plan.control, shape, plan.sums)
+        lanes = self.place(m, "lanes", self.lane_engine())
+        vector = self.place(m, "vector", self.vector_unit())
+        memory = self.place(m, "memory", self.payload_memory())
+        controller = self.place(m, "controller", Controller(plan.control, shape, plan.sums))
         microcode, entries = microprograms(plan)
         layout = command_layout(self.lanes_shape)
-        m.submodules.sequencer = sequencer = Sequencer(shape, self.vector_shape, layout, microcode, entries)
-        m.submodules.keeper = keeper = Keeper(shape, owners(plan), layout)
-        m.submodules.receiver = receiver = Receiver(shape, plan.sizes.payload)
-        m.submodules.sender = sender = Sender()
-        m.submodules.generations = generations = Generations(shape.slots)
+        sequencer = self.place(
+            m, "sequencer", Sequencer(shape, self.vector_shape, layout, microcode, entries)
+        )
+        keeper = self.place(m, "keeper", Keeper(shape, owners(plan), layout))
+        receiver = self.place(m, "receiver", Receiver(shape, plan.sizes.payload))
+        sender = self.place(m, "sender", Sender())
+        generations = self.place(m, "generations", Generations(shape.slots))
         for engine, name in ((lanes, "lanes"), (vector, "vector")):
             for port in ("read_a", "read_b", "write"):
                 wiring.connect(m, getattr(engine, port), getattr(memory, f"{name}_{port}"))

@@ -79,6 +79,15 @@ def _ports(component: Any) -> Iterator[Port]:
         yield Port("_".join(map(str, path)), member.flow == wiring.In, Value.cast(value), member.shape)
 
 
+def clocks_of(component: Any) -> dict[str, Any]:
+    """The further clock domains of a component, its attribute `clocks`: by name, what says that one ticks.
+
+    Its top module has inputs `clk_NAME`, and outputs `ticks_NAME` for whoever drives them.
+    """
+    found: dict[str, Any] = getattr(component, "clocks", {})
+    return found
+
+
 def with_plain_ports(
     component: Any, *, clocked: bool = False, reset: bool = True, pll: PllSetting | None = None
 ) -> Any:
@@ -86,19 +95,21 @@ def with_plain_ports(
 
     clocked, reset, pll: see `verilog`.
     """
-    from amaranth.hdl import Module, Shape, Signal
+    from amaranth.hdl import ClockDomain, Module, Shape, Signal
     from amaranth.lib import wiring
 
     from amphw.rtl.gateware.clocking import clocked as with_clock
 
-    declared = ports(component)
+    declared, clocks = ports(component), clocks_of(component)
 
     class Top(wiring.Component):
         def __init__(self) -> None:
             flows = {True: wiring.In, False: wiring.Out}
             clock = {} if reset else {"clk": wiring.In(1)}
             members = {port.name: flows[port.is_input](Shape.cast(port.shape)) for port in declared}
-            super().__init__({**members, **clock})
+            further = {f"clk_{name}": wiring.In(1) for name in clocks}
+            further |= {f"ticks_{name}": wiring.Out(1) for name in clocks}
+            super().__init__({**members, **clock, **further})
 
         def elaborate(self, platform: Any) -> Module:
             m = Module()
@@ -109,6 +120,11 @@ def with_plain_ports(
                     m.d.comb += port.value.eq(outer)
                 else:
                     m.d.comb += outer.eq(port.value)
+            for name, ticks in clocks.items():
+                domain = ClockDomain(name, reset_less=True)
+                m.domains += domain
+                m.d.comb += domain.clk.eq(getattr(self, f"clk_{name}"))
+                m.d.comb += getattr(self, f"ticks_{name}").eq(ticks)
             if not reset:
                 with_clock(m, self.clk, pll)
             if clocked:

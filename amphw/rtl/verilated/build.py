@@ -20,7 +20,7 @@ from typing import Any
 
 from amphw.rtl.toolchain.build_cache import cached, key
 from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
-from amphw.rtl.toolchain.verilog import Port, ports, verilog
+from amphw.rtl.toolchain.verilog import Port, clocks_of, ports, verilog
 
 _TOP = "Vtop"
 _LIBRARY = "libsimulation.so"
@@ -37,7 +37,8 @@ class Interface:
     """The ports of a simulated component, by the part that they play.
 
     link_in, link_out: the names of its two streams of words. trace: the name of a third stream, or "".
-    word_bits: of a word of the link, 16 or 32. outputs: every other output, which can be looked at.
+    word_bits: of a word of the link, 16 or 32. outputs: every other output, which can be looked at. clocks:
+    names of clocks that need not tick in every cycle.
     """
 
     link_in: str
@@ -45,6 +46,7 @@ class Interface:
     trace: str
     word_bits: int
     outputs: tuple[Port, ...]
+    clocks: tuple[str, ...] = ()
 
 
 def interface(component: Any, trace: str = "") -> Interface:
@@ -86,7 +88,9 @@ def interface(component: Any, trace: str = "") -> Interface:
     driven = [port.name for port in rest if port.is_input]
     if driven:
         raise ToolchainError(f"{who}: nothing drives the inputs {', '.join(driven)} in a simulation.")
-    return Interface(links[True][0], links[False][0], trace, widths.pop(), tuple(rest))
+    return Interface(
+        links[True][0], links[False][0], trace, widths.pop(), tuple(rest), tuple(clocks_of(component))
+    )
 
 
 def shim(form: Interface, idle: str = "") -> str:
@@ -103,6 +107,7 @@ def shim(form: Interface, idle: str = "") -> str:
         "TRACE_TAKE": f"if (top.{trace}_valid) trace[traced++] = top.{trace}_payload;"
         if trace
         else "(void)trace;",
+        "TICK": " ".join(f"top.clk_{name} ^= top.ticks_{name};" for name in form.clocks),
         "PEEKS": "\n".join(f"    case {k}: {_peek(port)} break;" for k, port in enumerate(form.outputs)),
     }
     text = resources.files("amphw.rtl.verilated").joinpath("shim.cpp.in").read_text()
@@ -128,7 +133,12 @@ def _quicker(source: str) -> str:
         initial = (initial and bare != "end") or bare == "initial begin"
         if not (_AT_START.search(bare) or (initial and _ZERO.fullmatch(bare))):
             lines.append(line)
-    return "".join(lines)
+    return _either_edge("".join(lines))
+
+
+def _either_edge(source: str) -> str:
+    """With a tick at both edges of each clock, so that none is evaluated where nothing happens."""
+    return source.replace("@(posedge ", "@(edge ")
 
 
 def library(component: Any, *, trace: str = "", idle: str = "", verilator: Sequence[str] = ()) -> Path:
@@ -143,6 +153,8 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
         raise ToolchainError(f"{type(component).__name__}: there is no 1-bit output {idle}.")
     # Without a reset there is less to evaluate in each cycle.
     source, wrapper = _quicker(verilog(component, clocked=True, reset=False)), shim(form, idle)
+    made: dict[str, str] = component.sources() if hasattr(component, "sources") else {}
+    foreign = {name: _either_edge(text) for name, text in made.items()}
     options = (*_VERILATE, *verilator)
 
     def build(folder: Path) -> None:
@@ -150,11 +162,16 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
             work = Path(scratch)
             (work / "top.v").write_text(source)
             (work / "shim.cpp").write_text(wrapper)
+            for name, text in foreign.items():
+                (work / name).write_text(text)
+            # Make runs in the model's folder, Verilator here.
+            others = [f"../{name}" if name.endswith(".cpp") else name for name in foreign]
             doing = f"Simulation of {type(component).__name__}"
             run(
                 [
                     *("verilator", *options, "--top-module", "top", "--prefix", _TOP, "--Mdir", "model"),
-                    *("-CFLAGS", "-fPIC", "-LDFLAGS", "-shared", "-o", _LIBRARY, "top.v", "../shim.cpp"),
+                    *("-CFLAGS", "-fPIC", "-LDFLAGS", "-shared", "-o", _LIBRARY, "top.v"),
+                    *("../shim.cpp", *others),
                 ],
                 work,
                 doing=doing,
@@ -166,7 +183,8 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
             (folder / "top.v").write_text(source)
 
     name = key(
-        source, wrapper, " ".join(options), _OPTIMIZE, versions("verilator"), _compiler(), _processor()
+        *(source, wrapper, *foreign.values(), " ".join(options)),
+        *(_OPTIMIZE, versions("verilator"), _compiler(), _processor()),
     )
     return cached("verilated", name, build) / _LIBRARY
 

@@ -43,6 +43,8 @@ class Controller(ControllerSteps, wiring.Component):
 
     def __init__(self, plan: ControlPlan, shape: ControlShape, sums: int):
         self.plan, self.shape, self.sums = plan, shape, sums
+        self.idling = Signal()
+        """Its state machine waits for what is next."""
         super().__init__(
             {
                 "event": In(stream.Signature(MessageLayout())),
@@ -111,7 +113,8 @@ class Controller(ControllerSteps, wiring.Component):
             self._steps(m)
             waiting = self.ran.valid | self.event.valid | self.run.valid
             queued = (self.forward.level != 0) | (self.backward.level != 0)
-            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued)
+            m.d.comb += self.idling.eq(fsm.ongoing("IDLE"))
+            m.d.comb += self.resting.eq(self.idling & ~waiting & ~queued)
         return m
 
     def _memories(self, m: Module) -> None:

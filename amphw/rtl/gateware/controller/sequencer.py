@@ -83,6 +83,8 @@ class Sequencer(wiring.Component):
         entries: dict[tuple[int, Any], int],
     ):
         self.shape, self.microcode, self.entries = shape, microcode, entries
+        self.stalled = Signal()
+        """Stage 3 must wait."""
         super().__init__(
             {
                 "run": In(stream.Signature(Run(shape))),
@@ -108,7 +110,7 @@ class Sequencer(wiring.Component):
         # Stage 0 reads an instruction from memory, stage 1 holds it, stage 2 its operands, stage 3 the value
         # and what to do.
         fetched, *there = (Signal(name=f"stage{k}") for k in (0, 1, 2, 3))
-        stalled, waits = Signal(), Signal()  # stage 3 must wait; stage 1 waits for a pointer
+        stalled, waits = self.stalled, Signal()  # and stage 1 waits for a pointer
         word = self._fetch(m, begins, ~stalled & ~waits)
         code, operands = word[:CODE_BITS], word[CODE_BITS:]
         base, count = self._registers(m, code, operands)

@@ -48,9 +48,7 @@ class LaneEngine(wiring.Component):
     def __init__(self, shape: LaneShape) -> None:
         self.shape = shape
         formats, lanes = shape.formats, shape.lanes
-        self.weights = BeatMemory(shape.beats, lanes, BITS)
-        self.products = LaneProducts(shape)
-        self.gradients = GradientSums(shape, self.products.bits)
+        self.make_datapath()
         self.low = BeatMemory(shape.beats, lanes, formats.low_bits, False) if shape.keeps_low else None
         self.velocities = BeatMemory(shape.beats, lanes, VELOCITY.bits) if shape.momentum else None
         super().__init__(
@@ -70,7 +68,8 @@ class LaneEngine(wiring.Component):
         shape = self.shape
         m.submodules.loader = loader = Loader(shape)
         m.submodules.issuer = issuer = Issuer(shape)
-        m.submodules.updater = updater = Updater(shape)
+        updater = Updater(shape)
+        m.submodules.updater = self.updating(updater)
         self._count_commands(m, loader, issuer, updater)
         wiring.connect(m, wiring.flipped(self.command), loader.command)
         wiring.connect(m, loader.walk, issuer.walk)
@@ -88,10 +87,33 @@ class LaneEngine(wiring.Component):
             beat = Signal(beat_layout(shape), name=f"beat{cycle}")
             m.d.sync += beat.eq(beats[-1])
             beats.append(beat)
-        self._operands(m, loader, updater, beats)
-        self._sums(m, beats)
-        self._parameters(m, updater, beats)
+        m.submodules.rounder = rounder = Rounder(shape)
+        wiring.connect(m, wiring.flipped(self.write), rounder.write)
+        self.datapath(m, loader, updater, rounder, beats)
         return m
+
+    # A simulation may do these otherwise.
+
+    def updating(self, part: Any) -> Any:
+        """A component that does something in updates alone, as it stands in the engine."""
+        return part
+
+    def make_datapath(self) -> None:
+        """The components that `datapath` connects."""
+        shape = self.shape
+        self.weights = BeatMemory(shape.beats, shape.lanes, BITS)
+        self.products = LaneProducts(shape)
+        self.gradients = GradientSums(shape, self.products.bits)
+
+    def datapath(
+        self, m: Module, loader: Loader, updater: Updater, rounder: Rounder, beats: list[Any]
+    ) -> None:
+        """Memories of parameters, multipliers and sums, told by `beats` what to do: the beat that is issued,
+        and those before it."""
+        self._operands(m, loader, updater, beats)
+        self._sums(m, rounder, beats)
+        self._parameters(m, updater, beats)
+        self.masters(m, updater)
 
     def _count_commands(self, m: Module, loader: Loader, issuer: Issuer, updater: Updater) -> None:
         """Commands accepted and not done; there is no room for more than 32 between the two ends."""
@@ -140,11 +162,10 @@ class LaneEngine(wiring.Component):
             products.bias.eq(taken.bias),
         ]
 
-    def _sums(self, m: Module, beats: list[Any]) -> None:
+    def _sums(self, m: Module, rounder: Rounder, beats: list[Any]) -> None:
         shape = self.shape
         m.submodules.row_sums = row_sums = RowSums(shape, self.products.bits)
         m.submodules.lane_sum = lane_sum = LaneSum(shape, self.products.bits)
-        m.submodules.rounder = rounder = Rounder(shape)
         for unit in (row_sums, lane_sum):
             m.d.comb += [unit.beat.eq(beats[PRODUCTS]), unit.products.eq(self.products.products)]
         m.d.sync += [
@@ -152,36 +173,41 @@ class LaneEngine(wiring.Component):
             rounder.sum.eq(Mux(lane_sum.valid, lane_sum.sum, row_sums.sum)),
             rounder.y.eq(Mux(lane_sum.valid, lane_sum.y, row_sums.y)),
         ]
-        wiring.connect(m, wiring.flipped(self.write), rounder.write)
 
     def _parameters(self, m: Module, updater: Updater, beats: list[Any]) -> None:
         """Ports of the parameters' memories that the updater uses, too."""
-        shape = self.shape
         m.submodules.gradients = gradients = self.gradients
-
-        def lanes_of(bank: Any) -> Any:
-            return Mux(updater.write[bank.value], updater.write_lanes, 0)
-
         m.d.comb += [
             gradients.addr.eq(Mux(updater.busy, updater.addr, beats[PRODUCTS - 2].beat)),
             gradients.products.eq(self.products.products),
             gradients.write.eq(beats[REWRITTEN].weight_gradient),
             gradients.write_addr.eq(Mux(updater.busy, updater.write_addr, beats[REWRITTEN].beat)),
             gradients.serial.eq(updater.busy),
-            gradients.serial_lanes.eq(lanes_of(Bank.GRADIENT)),
+            gradients.serial_lanes.eq(_lanes_of(updater, Bank.GRADIENT)),
             gradients.poke.eq(updater.new_gradient),
             updater.weights.eq(self.weights.data),
             updater.gradients.eq(gradients.data),
         ]
-        stores = [(self.weights, Bank.WEIGHT, updater.new_weight)]
+        self._write(m, updater, self.weights, Bank.WEIGHT, updater.new_weight)
+
+    def masters(self, m: Module, updater: Updater) -> None:
+        """Memories that nobody but the updater uses."""
         if self.low is not None:
-            m.submodules.low = self.low
+            m.submodules.low = self.updating(self.low)
             m.d.comb += [self.low.addr.eq(updater.addr), updater.low.eq(self.low.data)]
-            stores.append((self.low, Bank.LOW, updater.new_low))
+            self._write(m, updater, self.low, Bank.LOW, updater.new_low)
         if self.velocities is not None:
-            m.submodules.velocities = self.velocities
+            m.submodules.velocities = self.updating(self.velocities)
             m.d.comb += [self.velocities.addr.eq(updater.addr), updater.velocities.eq(self.velocities.data)]
-            stores.append((self.velocities, Bank.VELOCITY, updater.new_velocity))
-        for store, bank, word in stores:
-            m.d.comb += [store.write_addr.eq(updater.write_addr), store.write_lanes.eq(lanes_of(bank))]
-            m.d.comb += [store.write_data[lane].eq(word) for lane in range(shape.lanes)]
+            self._write(m, updater, self.velocities, Bank.VELOCITY, updater.new_velocity)
+
+    def _write(self, m: Module, updater: Updater, store: BeatMemory, bank: Any, word: Any) -> None:
+        m.d.comb += [
+            store.write_addr.eq(updater.write_addr),
+            store.write_lanes.eq(_lanes_of(updater, bank)),
+        ]
+        m.d.comb += [store.write_data[lane].eq(word) for lane in range(self.shape.lanes)]
+
+
+def _lanes_of(updater: Updater, bank: Any) -> Any:
+    return Mux(updater.write[bank.value], updater.write_lanes, 0)

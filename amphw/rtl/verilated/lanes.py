@@ -1,0 +1,125 @@
+"""The lane engine with a functional model of its datapath: the same words, in the same cycles, sooner.
+
+What decides when something happens (loader, issuer, updater) stays as it is. Memories of weights and summed
+gradients, multipliers and sums are C++, which the simulation calls once a beat.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from amaranth.hdl import Cat, ClockSignal, DomainRenamer, Instance, Module, Signal, signed
+
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.load import Loader
+from amphw.rtl.gateware.lanes.round import Rounder
+from amphw.rtl.gateware.lanes.shape import PRODUCTS, LaneShape, LaneShapeError, tree_levels
+from amphw.rtl.gateware.lanes.update import Updater
+from amphw.rtl.isa.commands import Bank
+from amphw.rtl.numbers.formats import BITS
+from amphw.rtl.verilated.expression import function, saturate, select
+
+MOST_LANES = 64
+"""A lane is told as one bit of a word."""
+
+UPDATER = "updater"
+"""The domain of what works on parameters one after another."""
+
+_ROW_SUMS, _ROUNDER = 3, 1
+"""Cycles from the last beat of a block to the sum of its first lane, and from a sum to the rounder."""
+
+
+class ModelledLanes(LaneEngine):
+    """A lane engine whose files (`sources`) belong to its simulation.
+
+    The updater, which is idle while products are made, is in a domain of its own.
+    """
+
+    def __init__(self, shape: LaneShape) -> None:
+        if shape.lanes > MOST_LANES:
+            raise LaneShapeError(
+                f"lanes=model with {shape.lanes} lanes: it has at most {MOST_LANES}; simulate lanes=gates"
+            )
+        super().__init__(shape)
+        self.updates = Signal()
+        """The updater has something to do."""
+
+    def sources(self) -> dict[str, str]:
+        """The texts that are compiled into the simulation, by file name."""
+        shape = self.shape
+        longest = PRODUCTS + max(_ROW_SUMS + shape.lanes, tree_levels(shape)) + 4
+        fields = {
+            "LANES": shape.lanes,
+            "BEATS": shape.beats,
+            "BLOCKS": 1 << shape.block_bits,
+            # A call is made with a beat a cycle behind its issue, and what it says is seen a cycle later.
+            "FORWARD_CYCLES": PRODUCTS + _ROW_SUMS + _ROUNDER - 2,
+            "INPUT_CYCLES": PRODUCTS + tree_levels(shape) + 1 + _ROUNDER - 2,
+            "RING": 1 << longest.bit_length(),
+            "ONE": 1 << shape.formats.value.frac,
+            "ADDRESSES": 1 << shape.address_bits,
+            "ADDRESS_BITS": shape.address_bits,
+            "BEAT_BITS": shape.beat_bits,
+            "BLOCK_BITS": shape.block_bits,
+            "LANE_BITS": shape.lane_bits,
+            "SUMS": shape.formats.sums,
+            "ACCUMULATOR": shape.formats.accumulator,
+            "SATURATED": function("saturated", lambda x: saturate(x, shape.formats.sums, select)),
+        }
+        made = {}
+        for name in ("lanes.sv", "lanes.cpp"):
+            text = resources.files("amphw.rtl.verilated").joinpath(f"{name}.in").read_text()
+            for field, value in fields.items():
+                text = text.replace(f"@{field}@", str(value))
+            made[name] = text
+        return made
+
+    def updating(self, part: Any) -> Any:
+        return DomainRenamer(UPDATER)(part)
+
+    def make_datapath(self) -> None:
+        """It is not made of components."""
+
+    def datapath(
+        self, m: Module, loader: Loader, updater: Updater, rounder: Rounder, beats: list[Any]
+    ) -> None:
+        shape, beat = self.shape, beats[1]
+        weights, gradients = Signal(shape.lanes * BITS), Signal(shape.lanes * 64)
+        total = Signal(signed(64))
+        m.submodules.model = Instance(
+            "amphw_lanes",
+            i_clk=ClockSignal(),
+            i_what=Cat(
+                *(beat.forward, beat.weight_gradient, beat.input_gradient, beat.bias, beat.last, beat.dz)
+            ),
+            i_beat=beat.beat,
+            i_block=beat.block,
+            i_tail=beat.tail,
+            i_y=beat.y,
+            i_x=self.read_a.data,
+            i_dz_lanes=loader.dz_lanes,
+            i_dz_file=loader.dz_file,
+            i_dz_block=loader.dz_block,
+            i_dz_word=loader.dz_data,
+            i_busy=updater.busy,
+            i_read_beat=updater.addr,
+            i_write_weight=updater.write[Bank.WEIGHT.value],
+            i_write_gradient=updater.write[Bank.GRADIENT.value],
+            i_write_beat=updater.write_addr,
+            i_write_lanes=updater.write_lanes,
+            i_new_weight=updater.new_weight,
+            i_new_gradient=updater.new_gradient,
+            o_valid=rounder.valid,
+            o_sum=total,
+            o_to=rounder.y,
+            o_weights=weights,
+            o_gradients=gradients,
+        )
+        m.d.comb += [rounder.sum.eq(total), updater.weights.as_value().eq(weights)]
+        m.d.comb += [
+            updater.gradients[lane].eq(gradients[64 * lane :][: shape.formats.sums].as_signed())
+            for lane in range(shape.lanes)
+        ]
+        m.d.comb += self.updates.eq(loader.serial_start | updater.busy | updater.done | self.response.valid)
+        self.masters(m, updater)
