@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
 from amphw.rtl.driver.border import Border, HostBorder, Sent
 from amphw.rtl.driver.layout import Layout, Placed, make_layout, path_table, table_room, table_words
-from amphw.rtl.driver.messages import Messages
+from amphw.rtl.driver.messages import Messages, Outgoing
 from amphw.rtl.driver.parameters import ParameterLink
 from amphw.rtl.driver.watch import Watcher, who_waits
 from amphw.rtl.fixed.parameters import UPDATES
@@ -104,7 +103,7 @@ class HardwareDevice(ABC):
         writes = bool(options.settings.get("watch_writes", False))
         self.link = self.make_link(plan, writes)
         self._messages = Messages()
-        self._out: deque[int] = deque()
+        self._out = Outgoing()
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()
         self._unpolled: dict[int, Instance] = {}  # by slot, that were submitted
         self.active: dict[int, Active] = {}
@@ -267,8 +266,9 @@ class HardwareDevice(ABC):
 
     def send(self, kind: Kind, content: Sequence[int] | np.ndarray = (), /, **fields: int) -> None:
         """A message for the device, with its payload's words."""
-        self._out.extend(pack(kind, words=len(content), **fields))
-        self._out.extend(int(w) & 0xFFFF for w in content)
+        self._out.add(pack(kind, words=len(content), **fields))
+        if len(content):
+            self._out.add(content)
 
     def _tables(self, a: Active) -> None:
         """Structure tables first, then what is known of the firings."""
@@ -318,11 +318,9 @@ class HardwareDevice(ABC):
         ExecutionError once it has long been silent.
         """
         assert self.link is not None
-        offered = min(len(self._out), BURST)  # it takes a word a cycle, at most
-        words = np.fromiter(islice(self._out, offered), np.uint16, offered)
-        accepted, came, watched = self.link.exchange(words, BURST)
-        for _ in range(accepted):
-            self._out.popleft()
+        # It takes a word a cycle, at most.
+        accepted, came, watched = self.link.exchange(self._out.first(BURST), BURST)
+        self._out.drop(accepted)
         self.watcher.note(watched)
         heard = False
         for header, payload in self._messages.add(came):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import cache
+from itertools import accumulate
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.isa.commands import Bank
@@ -83,27 +85,30 @@ FIELDS: Sequence[tuple[str, int]] = (
 HEADER_WORDS = sum(bits for _, bits in FIELDS) // WORD
 
 
+@cache
+def _places(layout: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, int]]:
+    """By field, where it begins and its bits."""
+    ends = accumulate(bits for _, bits in layout)
+    return {name: (end - bits, bits) for (name, bits), end in zip(layout, ends, strict=True)}
+
+
 def joined(layout: Sequence[tuple[str, int]], whose: str, **given: int) -> int:
     """Fields as one number, those not given as 0; AmphwError for a number that does not fit its field."""
-    total, offset = 0, 0
-    for name, bits in layout:
-        value = int(given.pop(name, 0))
+    places = _places(tuple(layout))
+    if unknown := given.keys() - places.keys():
+        raise AmphwError(f"{whose} has no field {', '.join(repr(name) for name in given if name in unknown)}")
+    total = 0
+    for name, number in given.items():
+        (offset, bits), value = places[name], int(number)
         if not 0 <= value < 1 << bits:
             raise AmphwError(f"{whose}'s '{name}' = {value} does not fit {bits} bits")
         total |= value << offset
-        offset += bits
-    if given:
-        raise AmphwError(f"{whose} has no field {', '.join(map(repr, given))}")
     return total
 
 
 def parted(layout: Sequence[tuple[str, int]], total: int) -> dict[str, int]:
     """The fields of such a number."""
-    out, offset = {}, 0
-    for name, bits in layout:
-        out[name] = total >> offset & (1 << bits) - 1
-        offset += bits
-    return out
+    return {name: total >> at & (1 << bits) - 1 for name, (at, bits) in _places(tuple(layout)).items()}
 
 
 def pack(kind: Kind, **fields: int) -> list[int]:

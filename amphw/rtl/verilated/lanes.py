@@ -12,6 +12,7 @@ from typing import Any
 from amaranth.hdl import Cat, ClockSignal, DomainRenamer, Instance, Module, Signal, signed
 
 from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.issue import Issuer
 from amphw.rtl.gateware.lanes.load import Loader
 from amphw.rtl.gateware.lanes.round import Rounder
 from amphw.rtl.gateware.lanes.shape import PRODUCTS, LaneShape, LaneShapeError, tree_levels
@@ -23,18 +24,23 @@ from amphw.rtl.verilated.expression import function, saturate, select
 MOST_LANES = 64
 """A lane is told as one bit of a word."""
 
-UPDATER = "updater"
-"""The domain of what works on parameters one after another."""
+DOMAINS = {"issuer": "walker", "rounder": "rounder"} | dict.fromkeys(
+    ("updater", "low", "velocities"), "updater"
+)
+"""Parts that sleep apart from the rest of the engine, and the domain of each. A walk over a layer is long,
+and whoever gives the next command waits for it; sums leave at its end; updates are seldom."""
 
 _ROW_SUMS, _ROUNDER = 3, 1
 """Cycles from the last beat of a block to the sum of its first lane, and from a sum to the rounder."""
 
 
-class ModelledLanes(LaneEngine):
-    """A lane engine whose files (`sources`) belong to its simulation.
+_REST = {"": 7, "walker": 31, "rounder": 3, "updater": 31}
+"""The longest pipelines: the loader's, that of a beat, the rounder's, and an update's with momentum, which
+has fewer than 25 steps."""
 
-    The updater, which is idle while products are made, is in a domain of its own.
-    """
+
+class ModelledLanes(LaneEngine):
+    """A lane engine whose files (`sources`) belong to its simulation, in which it has several clocks."""
 
     def __init__(self, shape: LaneShape) -> None:
         if shape.lanes > MOST_LANES:
@@ -42,8 +48,9 @@ class ModelledLanes(LaneEngine):
                 f"lanes=model with {shape.lanes} lanes: it has at most {MOST_LANES}; simulate lanes=gates"
             )
         super().__init__(shape)
-        self.updates = Signal()
-        """The updater has something to do."""
+        self.quiet = {name: (Signal(name=f"quiet_{name}"), cycles) for name, cycles in _REST.items()}
+        """Of each domain, that it has nothing to do, and in how many cycles it comes to rest (see `sleep`);
+        "" is the domain of the engine."""
 
     def sources(self) -> dict[str, str]:
         """The texts that are compiled into the simulation, by file name."""
@@ -75,21 +82,24 @@ class ModelledLanes(LaneEngine):
             made[name] = text
         return made
 
-    def updating(self, part: Any) -> Any:
-        return DomainRenamer(UPDATER)(part)
+    def place(self, m: Module, name: str, part: Any) -> Any:
+        m.submodules[name] = DomainRenamer(DOMAINS[name])(part) if name in DOMAINS else part
+        return part
 
     def make_datapath(self) -> None:
         """It is not made of components."""
 
-    def datapath(
-        self, m: Module, loader: Loader, updater: Updater, rounder: Rounder, beats: list[Any]
-    ) -> None:
-        shape, beat = self.shape, beats[1]
+    def datapath(self, m: Module, loader: Loader, issuer: Issuer, updater: Updater, rounder: Rounder) -> None:
+        shape = self.shape
+        beat = Signal.like(issuer.beat)
+        m.d.walker += beat.eq(issuer.beat)
         weights, gradients = Signal(shape.lanes * BITS), Signal(shape.lanes * 64)
         total = Signal(signed(64))
         m.submodules.model = Instance(
             "amphw_lanes",
-            i_clk=ClockSignal(),
+            i_clk=ClockSignal("walker"),
+            i_clk_loader=ClockSignal(),
+            i_clk_updater=ClockSignal("updater"),
             i_what=Cat(
                 *(beat.forward, beat.weight_gradient, beat.input_gradient, beat.bias, beat.last, beat.dz)
             ),
@@ -121,5 +131,16 @@ class ModelledLanes(LaneEngine):
             updater.gradients[lane].eq(gradients[64 * lane :][: shape.formats.sums].as_signed())
             for lane in range(shape.lanes)
         ]
-        m.d.comb += self.updates.eq(loader.serial_start | updater.busy | updater.done | self.response.valid)
+        self._rest(m, loader, issuer, updater, rounder)
         self.masters(m, updater)
+
+    def _rest(self, m: Module, loader: Loader, issuer: Issuer, updater: Updater, rounder: Rounder) -> None:
+        walk = loader.walk
+        quiet = {
+            # Its state machine waits, and no one answers.
+            "": loader.waits & ~(walk.valid & walk.ready) & ~issuer.released.any() & ~self.done,
+            "walker": ~walk.valid & ~issuer.active & (issuer.leaving == 0),
+            "rounder": ~rounder.valid,
+            "updater": ~(loader.serial_start | updater.busy | updater.done | self.response.valid),
+        }
+        m.d.comb += [self.quiet[name][0].eq(condition) for name, condition in quiet.items()]

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.lanes.engine import LaneEngine
 from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS, LaneShape, command_layout
-from amphw.rtl.verilated.lanes import UPDATER, ModelledLanes
+from amphw.rtl.verilated.lanes import ModelledLanes
 from amphw.rtl.verilated.sleep import ticks
 from sim.models.lanes import Command
 
@@ -39,12 +39,16 @@ class LaneStreams(wiring.Component):
             }
         )
 
-    def lane_engine(self) -> LaneEngine:
+    def lane_engine(self) -> Any:
         return LaneEngine(self.shape)
+
+    def place(self, m: Module) -> None:
+        m.submodules.engine = self.engine
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.engine = engine = self.engine
+        self.place(m)
+        engine = self.engine
         m.submodules.payload = payload = memory.Memory(
             shape=16, depth=1 << self.shape.address_bits, init=self.contents
         )
@@ -105,25 +109,24 @@ class LaneStreams(wiring.Component):
 
 
 class ModelledStreams(LaneStreams):
-    """The same with the functional model, whose updater sleeps."""
+    """The same with the functional model, whose parts sleep."""
 
     def __init__(self, shape: LaneShape, contents: Iterable[int]) -> None:
         super().__init__(shape, contents)
-        self.clocks = {UPDATER: Signal()}
+        self.clocks = {name or "lanes": Signal() for name in self.engine.quiet}
 
-    def lane_engine(self) -> LaneEngine:
+    def lane_engine(self) -> Any:
         return ModelledLanes(self.shape)
 
     def sources(self) -> dict[str, str]:
-        assert isinstance(self.engine, ModelledLanes)
-        return self.engine.sources()
+        sources: dict[str, str] = self.engine.sources()
+        return sources
 
-    def elaborate(self, platform: Any) -> Module:
-        assert isinstance(self.engine, ModelledLanes)
-        m = super().elaborate(platform)
-        found = ticks(m, {UPDATER: (~self.engine.updates, 31)})
-        m.d.comb += self.clocks[UPDATER].eq(found[UPDATER])
-        return m
+    def place(self, m: Module) -> None:
+        m.submodules.engine = DomainRenamer("lanes")(self.engine)
+        quiet = {name or "lanes": condition for name, condition in self.engine.quiet.items()}
+        for name, tick in ticks(m, quiet).items():
+            m.d.comb += self.clocks[name].eq(tick)
 
 
 def words_of(shape: LaneShape) -> int:

@@ -43,8 +43,8 @@ class Controller(ControllerSteps, wiring.Component):
 
     def __init__(self, plan: ControlPlan, shape: ControlShape, sums: int):
         self.plan, self.shape, self.sums = plan, shape, sums
-        self.idling = Signal()
-        """Its state machine waits for what is next."""
+        self.waits = Signal()
+        """Its state machine cannot go on: nothing is ready or has come, or the engines are at work."""
         super().__init__(
             {
                 "event": In(stream.Signature(MessageLayout())),
@@ -113,8 +113,11 @@ class Controller(ControllerSteps, wiring.Component):
             self._steps(m)
             waiting = self.ran.valid | self.event.valid | self.run.valid
             queued = (self.forward.level != 0) | (self.backward.level != 0)
-            m.d.comb += self.idling.eq(fsm.ongoing("IDLE"))
-            m.d.comb += self.resting.eq(self.idling & ~waiting & ~queued)
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued)
+            # It fetches no firing while it offers one.
+            nothing = ~self.ran.valid & ~self.event.valid & (self.run.valid | ~queued)
+            for_engines = fsm.ongoing("SUM ROW") | fsm.ongoing("COPY WORDS")
+            m.d.comb += self.waits.eq((fsm.ongoing("IDLE") & nothing) | (for_engines & ~self.quiet))
         return m
 
     def _memories(self, m: Module) -> None:

@@ -66,36 +66,31 @@ class LaneEngine(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape = self.shape
-        m.submodules.loader = loader = Loader(shape)
-        m.submodules.issuer = issuer = Issuer(shape)
-        updater = Updater(shape)
-        m.submodules.updater = self.updating(updater)
+        loader = self.place(m, "loader", Loader(shape))
+        issuer = self.place(m, "issuer", Issuer(shape))
+        updater = self.place(m, "updater", Updater(shape))
+        rounder = self.place(m, "rounder", Rounder(shape))
         self._count_commands(m, loader, issuer, updater)
         wiring.connect(m, wiring.flipped(self.command), loader.command)
         wiring.connect(m, loader.walk, issuer.walk)
         wiring.connect(m, wiring.flipped(self.read_b), loader.read)
         wiring.connect(m, wiring.flipped(self.read_a), issuer.read)
         wiring.connect(m, wiring.flipped(self.response), updater.response)
+        wiring.connect(m, wiring.flipped(self.write), rounder.write)
         m.d.comb += [
             loader.released.eq(issuer.released),
             loader.serial_done.eq(updater.done),
             updater.start.eq(loader.serial_start),
             updater.command.eq(loader.held),
         ]
-        beats = [issuer.beat]
-        for cycle in range(1, REWRITTEN + 1):
-            beat = Signal(beat_layout(shape), name=f"beat{cycle}")
-            m.d.sync += beat.eq(beats[-1])
-            beats.append(beat)
-        m.submodules.rounder = rounder = Rounder(shape)
-        wiring.connect(m, wiring.flipped(self.write), rounder.write)
-        self.datapath(m, loader, updater, rounder, beats)
+        self.datapath(m, loader, issuer, updater, rounder)
         return m
 
     # A simulation may do these otherwise.
 
-    def updating(self, part: Any) -> Any:
-        """A component that does something in updates alone, as it stands in the engine."""
+    def place(self, m: Module, name: str, part: Any) -> Any:
+        """Make a component a part of the engine -> the component."""
+        m.submodules[name] = part
         return part
 
     def make_datapath(self) -> None:
@@ -105,11 +100,13 @@ class LaneEngine(wiring.Component):
         self.products = LaneProducts(shape)
         self.gradients = GradientSums(shape, self.products.bits)
 
-    def datapath(
-        self, m: Module, loader: Loader, updater: Updater, rounder: Rounder, beats: list[Any]
-    ) -> None:
-        """Memories of parameters, multipliers and sums, told by `beats` what to do: the beat that is issued,
-        and those before it."""
+    def datapath(self, m: Module, loader: Loader, issuer: Issuer, updater: Updater, rounder: Rounder) -> None:
+        """Memories of parameters, multipliers and sums, which do what the issuer's beats say."""
+        beats = [issuer.beat]
+        for cycle in range(1, REWRITTEN + 1):
+            beat = Signal(beat_layout(self.shape), name=f"beat{cycle}")
+            m.d.sync += beat.eq(beats[-1])
+            beats.append(beat)
         self._operands(m, loader, updater, beats)
         self._sums(m, rounder, beats)
         self._parameters(m, updater, beats)
@@ -193,11 +190,11 @@ class LaneEngine(wiring.Component):
     def masters(self, m: Module, updater: Updater) -> None:
         """Memories that nobody but the updater uses."""
         if self.low is not None:
-            m.submodules.low = self.updating(self.low)
+            self.place(m, "low", self.low)
             m.d.comb += [self.low.addr.eq(updater.addr), updater.low.eq(self.low.data)]
             self._write(m, updater, self.low, Bank.LOW, updater.new_low)
         if self.velocities is not None:
-            m.submodules.velocities = self.updating(self.velocities)
+            self.place(m, "velocities", self.velocities)
             m.d.comb += [self.velocities.addr.eq(updater.addr), updater.velocities.eq(self.velocities.data)]
             self._write(m, updater, self.velocities, Bank.VELOCITY, updater.new_velocity)
 

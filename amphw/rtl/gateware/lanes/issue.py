@@ -32,6 +32,10 @@ class Issuer(wiring.Component):
 
     def __init__(self, shape: LaneShape) -> None:
         self.shape = shape
+        self.active = Signal()
+        """There is a walk, of which a beat is yet to be issued."""
+        self.leaving = Signal(shape.lane_bits)
+        """So many lanes of captured sums have still to leave."""
         super().__init__(
             {
                 "walk": In(stream.Signature(walk_layout(shape))),
@@ -50,7 +54,7 @@ class Issuer(wiring.Component):
         go, moves = Signal(), Signal()
         m.d.comb += [go.eq(held & ~stuck), moves.eq(~held | ~stuck)]
 
-        active = Signal()
+        active = self.active
         walk = Signal(walk_layout(shape))
         rows_left = Signal(shape.count_bits)
         row_end, one_row = Signal(), Signal()
@@ -131,7 +135,7 @@ class Issuer(wiring.Component):
         shape, beat = self.shape, self.beat
         # Captured sums of FORWARD leave one a cycle. Only then may the next be captured, may sums of
         # INPUT_GRADIENT leave, and may a later command be done.
-        self.leaving = leaving = Signal(shape.lane_bits)
+        leaving = self.leaving
         unsettled = Mux(go & item.captures, item.beat.tail != 0, leaving[1:] != 0)
         # Sums of INPUT_GRADIENT reach the rounder behind the tree: FORWARD must not overtake them.
         in_tree = Signal(max(1, tree_levels(shape) - 1))

@@ -29,6 +29,9 @@ class Loader(wiring.Component):
 
     def __init__(self, shape: LaneShape) -> None:
         self.shape = shape
+        self.waits = Signal()
+        """It cannot go on: there is no command, the walk or the registers for dz are not free yet, or a
+        serial command is not done."""
         super().__init__(
             {
                 "command": In(stream.Signature(command_layout(shape))),
@@ -64,7 +67,7 @@ class Loader(wiring.Component):
             m.d.sync += self.walk.valid.eq(0)
         m.d.sync += r.free.eq(r.free | self.released)
         filler = _Filler(m, self, r.dz, r.dz_file)
-        with m.FSM():
+        with m.FSM() as fsm:
             self._accept(m, r)
             self._choose(m, r, filler)
             self._walk(m, r)
@@ -73,6 +76,15 @@ class Loader(wiring.Component):
                 m.next = "SERIAL_RUNS"
             with m.State("SERIAL_RUNS"), m.If(self.serial_done):
                 m.next = "ACCEPT"
+            sends = Cat(
+                fsm.ongoing(state) for state in ("FORWARD", "WEIGHT_GRADIENT", "INPUT_GRADIENT")
+            ).any()
+            m.d.comb += self.waits.eq(
+                (fsm.ongoing("ACCEPT") & ~self.command.valid)
+                | (sends & self.walk.valid)
+                | (fsm.ongoing("CHOOSE") & r.backward & (r.want_dw | r.want_dx) & ~self._file_free(r))
+                | (fsm.ongoing("SERIAL_RUNS") & ~self.serial_done)
+            )
         return m
 
     def _accept(self, m: Module, r: _Registers) -> None:
@@ -124,7 +136,7 @@ class Loader(wiring.Component):
                     m.next = "EMPTY"
             with m.Elif(~r.want_dw & ~r.want_dx):
                 m.next = "EMPTY"
-            with m.Elif(r.free.bit_select(r.dz_file, 1)):
+            with m.Elif(self._file_free(r)):
                 m.d.sync += r.free.bit_select(r.dz_file, 1).eq(0)
                 filler.start(m)
                 m.next = "FILL"
@@ -134,6 +146,10 @@ class Loader(wiring.Component):
                 m.next = "WEIGHT_GRADIENT"
                 with m.If(~r.want_dw):
                     m.next = "INPUT_GRADIENT"
+
+    @staticmethod
+    def _file_free(r: _Registers) -> Any:
+        return r.free.bit_select(r.dz_file, 1)
 
     def _walk(self, m: Module, r: _Registers) -> None:
         """A row's walks are handed out."""
