@@ -38,7 +38,8 @@ def model() -> fe.Compiled:
     )
 
 
-def measured(mode: Mode, seconds: float) -> dict[str, float]:
+def measured(mode: Mode, seconds: float, lanes: str = "gates") -> dict[str, float]:
+    """lanes: how the lane engine is simulated."""
     made, rng = model(), np.random.default_rng(0)
     shape = (MESSAGES, WIDTH)
     pool = []
@@ -46,7 +47,7 @@ def measured(mode: Mode, seconds: float) -> dict[str, float]:
         instance = made.encode({"items": rng.normal(0, 0.5, shape), "targets": np.zeros(shape)})
         instance.number = number
         pool.append(instance)
-    device = MixedDevice({"fpga": VerilatorDevice("q4.12")})
+    device = MixedDevice({"fpga": VerilatorDevice(f"q4.12,lanes={lanes}")})
     options = DeviceOptions(
         max_active_keys=KEYS, max_infer_keys=KEYS, settings={"place": "layer=fpga", "lanes": LANES}
     )

@@ -20,15 +20,18 @@ from amphw.rtl.plan.hardware import payload_part
 
 
 class Copy(wiring.Component):
-    """All words once: one is read (`en` has no use) and one is written in a cycle."""
+    """All words once: one is read (`en` has no use) and one is written in a cycle.
 
-    def __init__(self, address_bits: int, depth: int):
-        self.depth = depth
+    part: bits of a word that lie in one memory.
+    """
+
+    def __init__(self, address_bits: int, depth: int, part: int):
+        self.depth, self.part = depth, part
         super().__init__({"read": In(ReadPort(address_bits)), "write": In(WritePort(address_bits))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        part = payload_part(self.depth)
+        part = self.part
         for at in range(0, BITS, part):
             # What is read has been written before: the engines wait for their own words, and others read
             # those of firings that are done.
@@ -50,11 +53,12 @@ class PayloadMemory(wiring.Component):
     """lanes_*, vector_*: the engines, of which one runs at a time.
 
     put: the controller's words; receive: those that come over the link. look: words that the controller wants
-    to see; send: those that leave over the link.
+    to see; send: those that leave over the link. part: bits of a word in one memory, by default as many as
+    suit the chip's.
     """
 
-    def __init__(self, address_bits: int, depth: int):
-        self.address_bits, self.depth = address_bits, depth
+    def __init__(self, address_bits: int, depth: int, part: int | None = None):
+        self.address_bits, self.depth, self.part = address_bits, depth, part or payload_part(depth)
         engine = {
             f"{name}_{port}": In(signature)
             for name in ("lanes", "vector")
@@ -76,7 +80,7 @@ class PayloadMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        copies = [Copy(self.address_bits, self.depth) for _ in "ab"]
+        copies = [Copy(self.address_bits, self.depth, self.part) for _ in "ab"]
         m.submodules.copy_a, m.submodules.copy_b = copies
         reads = [copy.read for copy in copies]
         writes = [copy.write for copy in copies]

@@ -24,7 +24,7 @@ from amphw.rtl.toolchain.verilog import Port, clocks_of, ports, verilog
 
 _TOP = "Vtop"
 _LIBRARY = "libsimulation.so"
-_OPTIMIZE = "-O3 -march=native"
+_OPTIMIZE = "-O3 -march=native -fno-semantic-interposition"
 _VERILATE = ("--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "0", "-Wno-fatal", "-Wno-lint")
 _WORDS = {16: "uint16_t", 32: "uint32_t"}
 _TRACE_BITS = 64

@@ -10,6 +10,8 @@ from typing import Any
 from amaranth.hdl import DomainRenamer, Module, Signal
 
 from amphw.rtl.gateware.device import Device
+from amphw.rtl.gateware.payload_memory import PayloadMemory
+from amphw.rtl.numbers.formats import BITS
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.verilated.lanes import ModelledLanes
 from amphw.rtl.verilated.sleep import ticks
@@ -41,6 +43,10 @@ class QuickDevice(Device):
 
     def lane_engine(self) -> Any:
         return self._lanes
+
+    def payload_memory(self) -> Any:
+        """With whole words: a processor has no blocks to be filled."""
+        return PayloadMemory(self.vector_shape.address_bits, self.plan.sizes.payload, part=BITS)
 
     def place(self, m: Module, name: str, part: Any) -> Any:
         self._parts[name] = part
