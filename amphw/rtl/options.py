@@ -16,6 +16,9 @@ class HardwareOptions:
         "on verilator: cycles a second of its clock, where its link has a rate; empty: those of "
         "large circuits on the ulx3s-85f",
     )
+    lanes: int = option(
+        16, "on verilator: multipliers of its lane engine, a power of two from 2", minimum=2, maximum=256
+    )
     strict: bool = option(
         False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"
     )

@@ -230,7 +230,7 @@ UPDATE_KEYS = (
 DEVICE_KEYS = (
     "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, precision, place, tile, "
     "replicate, replicate_every, replicate_rule, replicate_interval, links, silence, placing, depth, memory, "
-    "clock, strict"
+    "clock, lanes, strict"
 )
 
 

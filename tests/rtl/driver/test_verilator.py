@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from amphw.host.devices import split_specs
+from amphw.ir.config_fields import picked
+from amphw.ir.device import DeviceOptions
 from amphw.ir.errors import AmphwError
+from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.verilator import FORMATS, VerilatorDevice
+from amphw.rtl.options import HardwareOptions
+from amphw.rtl.plan.hardware import Sizes
+from tests.rtl.cases import problem
 
 pytest.importorskip("amaranth")
 
@@ -37,6 +43,14 @@ def test_lanes_that_there_are_not(value: str) -> None:
         f"the device 'verilator:q4.12,lanes={value}': lanes={value} is neither gates (the circuit as it is "
         "built, the default) nor model (the same words in the same cycles, simulated faster)"
     )
+
+
+def test_the_circuit_has_as_many_multipliers_as_the_configuration_says() -> None:
+    graph, _ = problem("tree-leaves")
+    options = DeviceOptions(max_active_keys=2, max_infer_keys=2, settings={"lanes": 8, "clock": ""})
+    plan = VerilatorDevice().make_plan(graph, {"*": UpdateRule()}, options)
+    assert plan.sizes.lanes == 8
+    assert picked(HardwareOptions, {}).lanes == Sizes().lanes  # where nothing is said
 
 
 def test_an_argument_may_begin_with_a_name() -> None:
