@@ -186,5 +186,5 @@ def test_devices_and_check_agree_that_pyserial_is_missing(
 def test_a_board_without_a_port_is_told_how_it_is_named(amphw: cli.Invoke) -> None:
     done = amphw("train", "list-reduction", "--device", "board", "--out", "run")
     assert done.exit_code == 1
-    assert "names no serial port: write board:PORT,circuit=FOLDER" in done.stderr
+    assert "names no port: write board:PORT,circuit=FOLDER" in done.stderr
     assert "such as board:/dev/ttyUSB0,circuit=FOLDER" in done.stderr

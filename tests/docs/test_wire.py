@@ -10,6 +10,8 @@ import pytest
 
 from amphw.engine.parts.remote import ALIVE, CALL
 from amphw.engine.parts.ring import ALIGN, HEADER, POSITIONS, Ring, semaphore
+from amphw.rtl.isa import datagrams
+from amphw.rtl.isa.datagrams import Datagram, DatagramKind
 from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, Fault, Kind, c_header, pack, unpack
 from amphw.rtl.isa.word_frames import ALARM, BLOCK, QUEUE, SEQUENCE, START, Decoder, Encoder, signal
 from tests.docs.test_commands import ROOT
@@ -38,6 +40,21 @@ def test_a_message_is_these_words_and_bytes(lines: list[str]) -> None:
     decoder.feed(encoder.feed(np.zeros(int(first), np.uint16)))
     assert encoder.feed(np.array(words, np.uint16)) == line
     assert decoder.feed(line).tolist() == words and not decoder.faulty
+
+
+def test_datagrams_are_these_bytes() -> None:
+    for about, line in examples("datagrams"):
+        kind, *fields = about.split(" ", 4 if " words=" in about else 99)
+        found = dict(each.split("=") for each in fields)
+        words = np.array([int(word, 16) for word in found.pop("words", "").split()], np.uint16)
+        said = Datagram(DatagramKind[kind], words=words, **{name: int(n) for name, n in found.items()})
+        data = bytes.fromhex(line)
+        assert said.encode() == data
+        read = Datagram.decode(data)
+        assert read is not None and {**vars(read), "words": read.words.tolist()} == {
+            **vars(said),
+            "words": words.tolist(),
+        }
 
 
 def test_a_ring_holds_these_bytes() -> None:
@@ -90,4 +107,9 @@ def test_the_tables_of_the_page() -> None:
         "copy",
         "state",
     ]
+    for kind in DatagramKind:
+        assert f"| {kind.value} {kind.name} |" in PAGE
+    assert f"mark `0x{datagrams.MARK:X}`" in PAGE and f"the version, {datagrams.VERSION}" in PAGE
+    assert f"port, {datagrams.PORT} unless" in PAGE and f"room for {datagrams.RING:,} words" in PAGE
+    assert f"these words, {datagrams.LONGEST} at most" in PAGE and datagrams.HEADER == 10
     assert "AMPHW_HEADER_WORDS 9" in c_header() and "header of nine 16-bit words" in PAGE

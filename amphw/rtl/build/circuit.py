@@ -50,6 +50,13 @@ class Circuit:
             _digest(list(plan.rules.values()), plan.exponent, plan.shifts),
         )
 
+    @property
+    def identity(self) -> int:
+        """A digest of 64 bits of all that a run has to agree with, by which a circuit in a network tells what
+        it is."""
+        parts = (self.formats, self.nodes, self.sizes, self.programs, self.updates)
+        return int(_digest(*parts), 16)
+
     @classmethod
     def read(cls, where: Path) -> Circuit:
         """Of a folder that `amphw rtl` has written, or of the file in it. Raises CircuitError."""

@@ -1,4 +1,4 @@
-"""A circuit on an FPGA board, behind a serial port."""
+"""A circuit on an FPGA board, behind a serial port or in a network."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.build.circuit import Circuit, CircuitError
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.board_check import check_sizes, settle
+from amphw.rtl.driver.board_link import BoardLink
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
-from amphw.rtl.driver.serial_line import Line, SerialLine, absent, ports, ports_here
-from amphw.rtl.driver.serial_link import SerialLink
+from amphw.rtl.driver.serial_line import SerialLine, absent, ports, ports_here
+from amphw.rtl.driver.serial_words import SerialWords
+from amphw.rtl.driver.udp_line import BITS_PER_S, SCHEME, UdpLine, parse
+from amphw.rtl.driver.word_line import WordLine
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.isa.word_frames import BAUD, BITS, BYTES
 from amphw.rtl.plan.hardware import HardwarePlan
@@ -26,28 +29,40 @@ EXAMPLE = "board:/dev/ttyUSB0,circuit=FOLDER"
 
 FORMATS = "q4.12"
 
-PATIENCE = 5.0
-"""Seconds for which a board may be silent that owes an answer."""
+PATIENCE, PATIENCE_OF_NETWORKS = 5.0, 30.0
+"""Seconds for which a board may be silent that owes an answer: a network's cable may be plugged in again."""
 
-USAGE = "write board:PORT,circuit=FOLDER, or board:PORT,FORMATS, and behind it baud=N or silence=SECONDS"
+USAGE = (
+    "write board:PORT,circuit=FOLDER, or board:PORT,FORMATS, and behind it baud=N or silence=SECONDS; PORT "
+    "is a serial port, or udp://ADDRESS"
+)
 
 
 @dataclass(frozen=True)
 class Argument:
-    """What stands behind `board:`. circuit: the folder that `amphw rtl` has written. silence: in seconds."""
+    """What stands behind `board:`. port: a serial one, or `udp://ADDRESS`, with `:PORT` or without.
+    circuit: the folder that `amphw rtl` has written. silence: in seconds, 0 where nothing is said."""
 
     port: str
     formats: str = ""
     circuit: str = ""
     baud: int = 0
-    silence: float = PATIENCE
+    silence: float = 0.0
+
+    @property
+    def in_network(self) -> bool:
+        return self.port.startswith(SCHEME)
+
+    @property
+    def patience(self) -> float:
+        return self.silence or (PATIENCE_OF_NETWORKS if self.in_network else PATIENCE)
 
     @classmethod
     def parse(cls, text: str) -> Argument:
         """Raises AmphwError, which says how it is written."""
         port, *others = [piece.strip() for piece in text.split(",")]
         if not port or "=" in port:
-            raise AmphwError(f"the device 'board:{text}' names no serial port: {USAGE}, such as {EXAMPLE}")
+            raise AmphwError(f"the device 'board:{text}' names no port: {USAGE}, such as {EXAMPLE}")
         found, formats = cls(port), []
         for piece in others:
             key, equals, value = piece.partition("=")
@@ -57,6 +72,10 @@ class Argument:
                 found = replace(found, **{key: _positive(text, key, value)})  # type: ignore[arg-type]
             else:
                 formats.append(piece)
+        if found.in_network:
+            parse(port)
+            if found.baud:
+                raise AmphwError(f"the device 'board:{text}': baud= is a serial line's; a network has none")
         if found.circuit and formats:
             raise AmphwError(
                 f"the device 'board:{text}' says {','.join(formats)}: a circuit has the formats that it was "
@@ -92,7 +111,8 @@ def listed() -> dict[str, Capabilities | str]:
 
 
 class BoardDevice(HardwareDevice):
-    """`board:/dev/ttyUSB0,circuit=FOLDER`: the circuit in that folder, flashed and at work.
+    """`board:/dev/ttyUSB0,circuit=FOLDER`: the circuit in that folder, flashed and at work; or in a network,
+    `board:udp://192.168.1.50,circuit=FOLDER`.
 
     Without a circuit the sizes are those that `device.*` says, as for a simulated one, and have to be those
     of what is flashed. The board cannot be reset from here: what an earlier run left is thrown away.
@@ -109,12 +129,15 @@ class BoardDevice(HardwareDevice):
         super().__init__(self.circuit.formats if self.circuit else self.about.formats or FORMATS, nodes)
         self.built = self.circuit.nodes if self.circuit else None
         self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
-        if why := absent(self.about.port):
+        if not self.about.in_network and (why := absent(self.about.port)):
             raise DeviceAbsentError(why)
 
     def capabilities(self) -> Capabilities:
-        rate = LinkRate(self.baud * WORD / (BITS * BYTES))
-        notes = f"{self.about.port}, {self.baud:,} baud"
+        if self.about.in_network:
+            rate, notes = LinkRate(BITS_PER_S), self.about.port
+        else:
+            rate = LinkRate(self.baud * WORD / (BITS * BYTES))
+            notes = f"{self.about.port}, {self.baud:,} baud"
         if self.circuit and self.circuit.board:
             notes = f"{self.circuit.board} at {notes}"
         return replace(super().capabilities(), link=rate, notes=notes)
@@ -144,13 +167,22 @@ class BoardDevice(HardwareDevice):
                 f"--set max_active_keys={train} --set max_infer_keys={max(1, slots - train)}"
             )
 
-    def make_line(self) -> Line:
-        return SerialLine(self.about.port, self.baud, self.about.silence)
+    def make_line(self) -> WordLine:
+        """To the board, which is not yet told anything."""
+        if self.about.in_network:
+            return UdpLine(self.about.port, self.about.patience)
+        return SerialWords(SerialLine(self.about.port, self.baud, self.about.patience), self.baud)
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         line = self.make_line()
         try:
-            link = SerialLink(line, self.about.silence, settle(line, self.baud))
+            settle(line)
+            if self.circuit is not None and line.identity not in (None, self.circuit.identity):
+                raise CircuitError(
+                    f"the circuit at {line.name} is another than that in {self.about.circuit}: flash that "
+                    "one (amphw flash), or name the folder of the one that is in the board (circuit=DIR)"
+                )
+            link = BoardLink(line, self.about.patience)
             check_sizes(link, plan)
         except BaseException:
             line.close()

@@ -1,4 +1,4 @@
-"""Whether what is at the other end of a serial line is the circuit that a plan describes.
+"""Whether what is at the other end of a line is the circuit that a plan describes.
 
 The hardware has no reset, no version and no name. So the host finds out where messages begin by asking until
 the answer is right, and how large the circuit's memories are by messages that just fit and that just do not:
@@ -14,15 +14,14 @@ import numpy as np
 
 from amphw.ir.errors import DeviceLostError
 from amphw.rtl.build.circuit import CircuitError
+from amphw.rtl.driver.board_link import LOOKS, BoardLink
 from amphw.rtl.driver.messages import Messages
-from amphw.rtl.driver.serial_line import Line
-from amphw.rtl.driver.serial_link import LOOKS, SerialLink
+from amphw.rtl.driver.word_line import WordLine
 from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, WORD, Fault, Kind, Register, pack
-from amphw.rtl.isa.word_frames import BITS, BYTES, Decoder, Encoder
 from amphw.rtl.plan.hardware import HardwarePlan
 
 QUIET = 0.2
-"""Seconds without a byte after which nothing more is expected; USB bridges wait for up to 16 ms."""
+"""Seconds without a word after which nothing more is expected; USB bridges wait for up to 16 ms."""
 
 TRIES = 4
 LATER = 4
@@ -38,47 +37,49 @@ LONGEST = 1 << WORD
 """Words of a message."""
 
 
-def settle(line: Line, baud: int) -> tuple[Encoder, Decoder]:
-    """Have both ends of the line at the beginning of a message -> what encodes and decodes all further words.
+def settle(line: WordLine) -> None:
+    """Have both ends of the line at the beginning of a message.
 
-    Whatever was on its way is thrown away, and a message that an earlier host has not finished is ended.
-    DeviceLostError where no answer is right, with what came instead.
+    Whatever was on its way is thrown away, and a message that an earlier host has not finished is ended. What
+    was wrong with the line until then does not count, all that follows does. DeviceLostError where no answer
+    is right, with what came instead.
     """
-    return _Settling(line, baud).run()
+    line.strict = False
+    _Settling(line).run()
+    line.forgive()
+    line.strict = True
 
 
 class _Settling:
-    def __init__(self, line: Line, baud: int):
-        self.line, self.baud = line, baud
-        self.encoder, self.decoder = Encoder(), Decoder()
-        self.data = b""
+    def __init__(self, line: WordLine):
+        self.line = line
+        self.heard = 0  # times that something came
         self.words = np.zeros(0, np.uint16)  # since the last question
         self.patience = 1
 
-    def run(self) -> tuple[Encoder, Decoder]:
+    def run(self) -> None:
         self._listen(lambda: False)
-        self.line.write(self.encoder.start())
+        self.line.start()
         for number in range(1, TRIES + 1):
             expected = pack(Kind.VALUE, place=Register.VERSION, firing=number)[: HEADER_WORDS - 2]
             self.words = self.words[:0]
             self._send(pack(Kind.PEEK, place=Register.VERSION, firing=number))
             if self._listen(lambda: self.words[-HEADER_WORDS:-2].tolist() == expected):  # noqa: B023
-                self.decoder.forgive()
-                return self.encoder, self.decoder
+                return
             if not self._begin_message():
                 break
             if self._holds(expected) or self._holds(NO_KIND):
                 self.patience *= LATER
-        raise DeviceLostError(self._complaint())
+        raise DeviceLostError(self.line.complaint())
 
     def _begin_message(self) -> bool:
         """Zeros, until the device says that a header of them is of no kind: then it awaits a header. False
         where it says nothing."""
-        before = len(self.data)
+        before = self.heard
         for _ in range(LONGEST // ZEROS + 2):  # it may be in the middle of a long message
             self._send([0] * ZEROS)
-            self._hear(self.line.read(ZEROS * BYTES * BITS / self.baud))
-            if len(self.data) > before:
+            self._hear(self.line.read(self.line.seconds(ZEROS)))
+            if self.heard > before:
                 break
         else:
             return False
@@ -100,7 +101,7 @@ class _Settling:
         return bool((windows == expected).all(axis=1).any())
 
     def _send(self, words: list[int]) -> None:
-        self.line.write(self.encoder.feed(np.array(words, np.uint16)))
+        self.line.write(np.array(words, np.uint16))
 
     def _listen(self, enough: Callable[[], bool]) -> bool:
         """Until that is said, or nothing comes any more. A line that is never quiet is not waited for."""
@@ -108,33 +109,16 @@ class _Settling:
         silent = 0
         while time.monotonic() < end and silent < self.patience:
             came = self.line.read(QUIET)
-            silent = 0 if came else silent + 1
+            silent = 0 if came is not None else silent + 1
             self._hear(came)
-            if came and enough():
+            if came is not None and enough():
                 return True
         return False
 
-    def _hear(self, came: bytes) -> None:
-        self.data += came
-        self.words = np.concatenate([self.words, self.decoder.feed(came)])
-
-    def _complaint(self) -> str:
-        where, n = f"{self.line.name} at {self.baud:,} baud", len(self.data)
-        if not n:
-            return (
-                f"nothing comes from {where}: is the board powered, is it this port, and is the circuit in "
-                "it (amphw flash)? A wrong baud rate may also look like that"
-            )
-        shown = f"{n:,} byte(s) came from {where}, the first {self.data[:12].hex(' ')}"
-        if self.decoder.damaged * BYTES * 4 > n:
-            return (
-                f"{shown}: that is no amphw circuit's, or the baud rate is another (baud=...), which looks "
-                "like garbage"
-            )
-        return (
-            f"{shown}, but no answer to what was asked: the circuit is of another version of amphw, or what "
-            "is connected is none. Build and flash it anew (amphw rtl, amphw flash)"
-        )
+    def _hear(self, came: np.ndarray | None) -> None:
+        if came is not None:
+            self.heard += 1
+            self.words = np.concatenate([self.words, came])
 
 
 Probe = tuple[str, int, Kind, dict[str, int], bool]
@@ -158,7 +142,7 @@ def probes(plan: HardwarePlan) -> Iterator[Probe]:
                 yield name, size, kind, {**({} if kind == Kind.BEGIN else late), field: value}, outside
 
 
-def check_sizes(link: SerialLink, plan: HardwarePlan) -> None:
+def check_sizes(link: BoardLink, plan: HardwarePlan) -> None:
     """CircuitError unless the circuit's memories are as large as the plan's; lanes are not seen here."""
     asked = list(probes(plan))
     words = pack(Kind.BEGIN)

@@ -1,4 +1,4 @@
-"""What a chip is configured with: a device behind the board's serial line."""
+"""What a chip is configured with: a device behind the board's link."""
 
 from __future__ import annotations
 
@@ -10,16 +10,32 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.device import Device
 from amphw.rtl.gateware.link.uart import UartLink, divisor
+from amphw.rtl.gateware.network.ethernet import GMII, EthernetLink
+from amphw.rtl.gateware.network.internet import Addresses
 from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.plan.hardware import HardwarePlan
 
 
-class BoardTop(wiring.Component):
-    """The device of a plan; rx, tx: the serial line. Everything runs at one clock, of `clock_hz`.
+def _device_behind(link: Any, plan: HardwarePlan) -> Module:
+    """The link and the device of a plan at its streams of words.
 
     Nobody watches the device here, so that the logic which tells what happens in it is left out.
     """
+    m = Module()
+    m.submodules.device = device = Device(plan)
+    m.submodules.link = link
+    # The memory of the link lies far from that of the device.
+    m.submodules.buffer = buffer = SkidBuffer(unsigned(WORD))
+    wiring.connect(m, link.o, buffer.i)
+    wiring.connect(m, buffer.o, device.words_in)
+    wiring.connect(m, device.words_out, link.i)
+    m.d.comb += device.watched.ready.eq(1)
+    return m
+
+
+class BoardTop(wiring.Component):
+    """The device of a plan; rx, tx: the serial line. Everything runs at one clock, of `clock_hz`."""
 
     def __init__(self, plan: HardwarePlan, clock_hz: float, baud: float) -> None:
         self.plan = plan
@@ -27,13 +43,28 @@ class BoardTop(wiring.Component):
         super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1)})
 
     def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.device = device = Device(self.plan)
-        m.submodules.link = link = UartLink(self.divisor)
-        # The memory of the link lies far from that of the device.
-        m.submodules.buffer = buffer = SkidBuffer(unsigned(WORD))
-        wiring.connect(m, link.o, buffer.i)
-        wiring.connect(m, buffer.o, device.words_in)
-        wiring.connect(m, device.words_out, link.i)
-        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx), device.watched.ready.eq(1)]
+        link = UartLink(self.divisor)
+        m = _device_behind(link, self.plan)
+        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx)]
+        return m
+
+
+class EthernetTop(wiring.Component):
+    """The device of a plan behind a PHY's GMII, with addresses of its own; it runs at a clock of `clock_hz`.
+
+    identity, settings: see `EthernetLink`.
+    """
+
+    def __init__(
+        self, plan: HardwarePlan, own: Addresses, identity: int, clock_hz: float, **settings: int
+    ) -> None:
+        self.plan = plan
+        self.link = EthernetLink(own, identity, clock_hz, **settings)
+        super().__init__(GMII)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = _device_behind(self.link, self.plan)
+        for name, port in GMII.items():
+            inner, outer = getattr(self.link, name), getattr(self, name)
+            m.d.comb += inner.eq(outer) if port.flow == In else outer.eq(inner)
         return m

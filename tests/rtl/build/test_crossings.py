@@ -11,6 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.build.board_files import device_verilog
 from amphw.rtl.build.boards import BOARDS
+from amphw.rtl.gateware.network.ethernet import GMII, EthernetLink
+from amphw.rtl.gateware.network.internet import Addresses
 from amphw.rtl.toolchain.verilog import verilog
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 from tests.rtl.crossings import Crossing, crossings
@@ -37,6 +39,45 @@ def test_only_the_serial_line_and_the_lock_cross(tmp_path: Path, board: str, loc
     made = BOARDS[board]
     found = crossings(device_verilog(plan, made, made.clocking()), made.target.family, tmp_path)
     assert found == {LINE} | lock
+
+
+def test_queues_alone_lead_to_the_clocks_of_a_phy_and_from_them(tmp_path: Path) -> None:
+    """Positions in Gray's code through synchronisers, and words that have long been written; the PHY's own
+    signals come with its clock."""
+    link = EthernetLink(Addresses(0x024D_0000_0032, 0xC0A8_0132), 0, 80e6)
+    found = crossings(verilog(Echo(link), reset=False), "ecp5", tmp_path)
+    expected = {
+        Crossing(f"port rx_{name}", f"design.link.hears.{to}", alone=True, asynchronous=False)
+        for name, to in (("data", "byte"), ("valid", "there"), ("error", "bad"))
+    }
+    for queue in ("inward", "outward"):
+        own = f"design.link.{queue}.unbuffered"
+        for source, to in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
+            expected.add(Crossing(f"{own}.{source}", f"{own}.{to}.stage0", alone=True, asynchronous=False))
+    words = found - expected
+    assert found >= expected
+    assert {crossing.sink.partition("$")[0] for crossing in words} == {
+        "design.link.inward.r_data",
+        "design.link.outward.r_data",
+    }
+    assert all("unbuffered" in crossing.source and not crossing.asynchronous for crossing in words), words
+
+
+class Echo(wiring.Component):
+    """A link that gives back its words."""
+
+    def __init__(self, link: EthernetLink) -> None:
+        self.link = link
+        super().__init__(GMII)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.link = link = self.link
+        wiring.connect(m, link.o, link.i)
+        for name, port in GMII.items():
+            inner, outer = getattr(link, name), getattr(self, name)
+            m.d.comb += inner.eq(outer) if port.flow == In else outer.eq(inner)
+        return m
 
 
 class Careless(wiring.Component):

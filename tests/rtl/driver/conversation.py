@@ -15,6 +15,7 @@ from amphw.ir.update import NodeParameters
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.driver.board import BoardDevice
 from amphw.rtl.driver.serial_line import Line
+from amphw.rtl.driver.serial_words import SerialWords
 from tests.rtl.driver.small_board import RULE, plan, problem
 
 RECORD = Path(__file__).parent / "recorded" / "conversation.txt"
@@ -28,8 +29,8 @@ class OnLine(BoardDevice):
         super().__init__(f"/dev/null,circuit={folder},silence=3600")
         self.line = line
 
-    def make_line(self) -> Line:
-        return self.line
+    def make_line(self) -> SerialWords:
+        return SerialWords(self.line, self.baud)
 
 
 def talk(line: Line, folder: Path) -> tuple[list[Report], dict[str, NodeParameters]]:

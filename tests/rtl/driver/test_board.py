@@ -239,8 +239,8 @@ def test_the_argument() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "the device 'board:' names no serial port: write board:PORT,circuit=FOLDER, or"),
-        ("baud=3", "the device 'board:baud=3' names no serial port: "),
+        ("", "the device 'board:' names no port: write board:PORT,circuit=FOLDER, or"),
+        ("baud=3", "the device 'board:baud=3' names no port: "),
         ("p,baud=fast", "the device 'board:p,baud=fast': baud=fast is no number above 0; write"),
         ("p,silence=-1", "silence=-1 is no number above 0"),
         ("p,q4.12,circuit=x", "says q4.12: a circuit has the formats that it was built with"),

@@ -1,10 +1,9 @@
-"""Words over a serial line to a board: framed, checked, and never more than the board has room for.
+"""Messages to a board and back, over whatever carries words: how far the board is, and whether it is alive.
 
-The board's queue drops what does not fit, and a message may wait there for as long as the device computes.
-So no more words are on their way than fit the queue, until the device is known to have taken them: a PEEK
-now and then is answered after everything before it, and PEEKs and UPDATEs of the driver do the same. Their
-answers come in order, which tells whose is whose. A lost or damaged word cannot be sent again: it ends the
-link.
+A board answers PEEKs and UPDATEs in the order in which they come, after everything before them. So each
+answer says how many words it has taken, and whose answer it is. No more words are on their way than the
+line's `window`: a PEEK of the link's own now and then asks how far the board is, and one after a while
+without a word whether it is there at all.
 """
 
 from __future__ import annotations
@@ -16,40 +15,30 @@ import numpy as np
 
 from amphw.ir.errors import DeviceLostError
 from amphw.rtl.driver.messages import Messages
-from amphw.rtl.driver.serial_line import Line
+from amphw.rtl.driver.word_line import WordLine
 from amphw.rtl.isa.wire import Kind, Register, pack
-from amphw.rtl.isa.word_frames import QUEUE, Decoder, Encoder
-
-WINDOW = QUEUE - 64
-"""Words on their way at most; the rest of the queue is for the link's own."""
-
-SPAN = WINDOW // 2
-"""Words after which the link asks for itself how far the device is."""
 
 BUFFER = 1 << 17
 """Words that wait here; more than the longest message has."""
 
 LOOKS = 100
-"""Times in which the patience with a silent device is used up."""
+"""Times in which the patience with a silent device is used up, at least."""
 
-_REMEDY = (
-    "use a better cable, a lower baud rate, or see whether another program reads the port or sends to it"
-)
+LOOK = 0.05
+"""Seconds for which others of the same run wait while nothing comes, at most."""
 
 ASKS: dict[int, Kind] = {Kind.PEEK: Kind.VALUE, Kind.UPDATE: Kind.UPDATED}
 MARK = pack(Kind.PEEK, place=Register.VERSION)
 
 
-class SerialLink:
+class BoardLink:
     """See `Link`. patience: seconds for which the device may be silent while it owes an answer.
 
-    The line must be at the beginning of a message on both sides: `settle` sees to that, and gives
-    the encoder and the decoder.
+    The line must be at the beginning of a message on both sides: `settle` sees to that.
     """
 
-    def __init__(self, line: Line, patience: float, ends: tuple[Encoder, Decoder] | None = None):
+    def __init__(self, line: WordLine, patience: float):
         self.line, self.patience = line, patience
-        self._encoder, self._decoder = ends or (Encoder(), Decoder())
         self._offered, self._incoming = Messages(), Messages()
         self._queue: deque[np.ndarray] = deque()  # messages to be sent
         self._held = 0  # words in it
@@ -60,7 +49,6 @@ class SerialLink:
             0  # words: sent, known to be taken, sent until the last mark
         )
         self._heard = time.monotonic()
-        self._came = 0  # bytes
         self._lost = ""
 
     def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
@@ -82,12 +70,12 @@ class SerialLink:
         found: list[np.ndarray] = []
         while True:
             self._send()
-            came = self.line.read(self.patience / LOOKS)
-            if came:
+            came = self.line.read(min(self.patience / LOOKS, LOOK))
+            if came is not None:
                 found += self._take(came)
             else:
                 self._look()
-            if found or not came or not self._queue:
+            if found or came is None or not self._queue:
                 break
         return accepted, np.concatenate(found) if found else np.zeros(0, np.uint16), []
 
@@ -102,7 +90,7 @@ class SerialLink:
         while self._queue:
             message = self._queue[0]
             under_way = self._sent - self._taken
-            if under_way and under_way + len(message) > WINDOW:
+            if under_way and under_way + len(message) > self.line.window:
                 if self._marked < self._sent:
                     self._mark(out)
                 break
@@ -111,7 +99,7 @@ class SerialLink:
             self._sent += len(message)
             if (answer := ASKS.get(int(message[0]) & 15)) is not None:
                 self._expect(answer, False)
-            elif self._sent - self._marked > SPAN:
+            elif self._sent - self._marked > self.line.window // 2:
                 self._mark(out)
         self._write(out)
 
@@ -128,36 +116,14 @@ class SerialLink:
 
     def _write(self, messages: list[np.ndarray]) -> None:
         if messages:
-            self.line.write(self._encoder.feed(np.concatenate(messages)))
+            self.line.write(np.concatenate(messages))
 
     # --- from the device --------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> list[np.ndarray]:
-        """The messages that these bytes complete, without the answers to the link's own questions."""
+    def _take(self, words: np.ndarray) -> list[np.ndarray]:
+        """The messages that these words complete, without the answers to the link's own questions."""
         self._heard = time.monotonic()
-        words = self._decoder.feed(data)
-        self._came += len(data)
-        if self._decoder.faulty:
-            raise DeviceLostError(f"{self._complaint(data)}. Nothing is sent again: {_REMEDY}")
         return [m for m in self._incoming.cut(words) if not self._own(int(m[0]) & 15)]
-
-    def _complaint(self, data: bytes) -> str:
-        d, name = self._decoder, self.line.name
-        what = [
-            text
-            for n, text in (
-                (d.damaged, f"{d.damaged} damaged word(s)"),
-                (d.lost, f"at least {d.lost} missing word(s)"),
-                (d.failed, f"{d.failed} block(s) whose checksum is wrong"),
-            )
-            if n
-        ]
-        if not what:
-            return f"the line to {name} is bad: the board says that words came damaged, or not at all"
-        return (
-            f"the line from {name} is bad: {', '.join(what)} among {self._came:,} bytes, the last of them "
-            f"{data[-12:].hex(' ')}"
-        )
 
     def _own(self, kind: int) -> bool:
         """Whether it answers a question of the link."""

@@ -13,8 +13,9 @@ from amphw.ir.errors import DeviceLostError
 from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver import board_check
 from amphw.rtl.driver.board_check import check_sizes, settle
+from amphw.rtl.driver.board_link import BUFFER, BoardLink
 from amphw.rtl.driver.messages import Messages
-from amphw.rtl.driver.serial_link import BUFFER, SerialLink
+from amphw.rtl.driver.serial_words import SerialWords
 from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack
 from amphw.rtl.isa.word_frames import ALARM, QUEUE, signal
 from amphw.rtl.plan.hardware import Sizes
@@ -23,7 +24,17 @@ from tests.rtl.driver.fake_board import SIZES, FakeBoard
 BAUD = 1_000_000
 
 
-def ask(link: SerialLink, words: list[int], turns: int = 2000) -> list[dict[str, int]]:
+def link_to(board: FakeBoard, patience: float) -> BoardLink:
+    return BoardLink(SerialWords(board, BAUD), patience)
+
+
+def settled(board: FakeBoard, baud: int = BAUD) -> SerialWords:
+    line = SerialWords(board, baud)
+    settle(line)
+    return line
+
+
+def ask(link: BoardLink, words: list[int], turns: int = 2000) -> list[dict[str, int]]:
     """Send words -> headers of what came back, until nothing comes any more."""
     left, incoming, found = np.array(words, np.uint16), Messages(), []
     quiet = 0
@@ -44,9 +55,9 @@ def test_messages_begin_together_whatever_was_left(taken: int, rest: int) -> Non
     """An earlier host may have died within a header, or within a payload."""
     words = [0x0002, 0x0301, 5, 6, 7, rest, 9, 10, 11]
     board = FakeBoard(tuple(words[:taken]), 0 if taken else rest)
-    settle(board, BAUD)
+    settled(board)
     assert not board.header and not board.left and not board.queue
-    link = SerialLink(board, 1.0)
+    link = link_to(board, 1.0)
     assert [h["firing"] for h in ask(link, pack(Kind.PEEK, firing=5))] == [5]
 
 
@@ -56,15 +67,15 @@ def test_a_board_that_is_slower_than_its_line_is_waited_for(pace: int, taken: in
     """Such as a simulated one on a busy machine: it answers when nothing more was expected."""
     words = [0x0002, 0x0301, 5, 6, 7, 3, 9, 10, 11]
     board = FakeBoard(tuple(words[:taken]), 0 if taken else 3, pace=pace)
-    ends = settle(board, BAUD)
+    line = settled(board)
     assert not board.header and not board.left and not board.queue
-    assert [h["firing"] for h in ask(SerialLink(board, 1.0, ends), pack(Kind.PEEK, firing=5))] == [5]
+    assert [h["firing"] for h in ask(BoardLink(line, 1.0), pack(Kind.PEEK, firing=5))] == [5]
 
 
 @pytest.mark.parametrize("garbage", [b"\0", b"hello, world", bytes(range(256)), b"\xff\x7f\x7f\x90\x01"])
 def test_garbage_before_the_first_message_is_passed_over(garbage: bytes) -> None:
     board = FakeBoard(garbage=garbage)
-    settle(board, BAUD)
+    settled(board)
     assert board.taken[-1]["kind"] == Kind.PEEK
 
 
@@ -73,8 +84,8 @@ def test_the_link_goes_on_where_settling_has_stopped_reading(cut: int) -> None:
     """The answer is known before its check has come, of which a read may give a part."""
     board = FakeBoard(garbage=b"hello")
     board.most = cut
-    ends = settle(board, BAUD)
-    link = SerialLink(board, 1.0, ends)
+    line = settled(board)
+    link = BoardLink(line, 1.0)
     assert [h["firing"] for h in ask(link, pack(Kind.PEEK, firing=5))] == [5]
 
 
@@ -82,7 +93,7 @@ def test_nobody_answers() -> None:
     board = FakeBoard()
     board.dumb = True
     with pytest.raises(DeviceLostError, match=r"^nothing comes from fake at 1,000,000 baud: is the board po"):
-        settle(board, BAUD)
+        settled(board)
 
 
 def test_another_baud_rate_is_garbage() -> None:
@@ -92,7 +103,7 @@ def test_another_baud_rate_is_garbage() -> None:
     with pytest.raises(
         DeviceLostError, match=r"came from fake at 9,600 baud, the first .*: that is no amphw"
     ):
-        settle(board, 9600)
+        settled(board, 9600)
 
 
 def test_another_version_of_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +113,14 @@ def test_another_version_of_the_protocol(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         DeviceLostError, match="the circuit is of another version of amphw, or what is connec"
     ):
-        settle(board, BAUD)
+        settled(board)
 
 
 @pytest.mark.parametrize("pace", [1, 7, 500])
 def test_no_more_is_on_its_way_than_the_board_has_room_for(pace: int) -> None:
     """Messages of all lengths, and a board that takes its time; all arrive, in order, but for the marks."""
     board, rng = FakeBoard(pace=pace), np.random.default_rng(5)
-    link = SerialLink(board, 5.0)
+    link = link_to(board, 5.0)
     words: list[int] = []
     for number in range(300):
         length = int(rng.choice([0, 0, 3, 40, 200]))
@@ -124,7 +135,7 @@ def test_no_more_is_on_its_way_than_the_board_has_room_for(pace: int) -> None:
 
 def test_a_message_longer_than_the_queue_goes_when_nothing_else_is_on_its_way() -> None:
     board = FakeBoard()
-    link = SerialLink(board, 5.0)
+    link = link_to(board, 5.0)
     long = [*pack(Kind.TABLE, words=60_000), *range(60_000)]
     assert ask(link, [*pack(Kind.BEGIN), *long, *pack(Kind.PEEK, firing=3)])[-1]["firing"] == 3
     assert not board.left and len(long) < BUFFER
@@ -143,7 +154,7 @@ def test_a_message_longer_than_the_queue_goes_when_nothing_else_is_on_its_way() 
 )
 def test_a_bad_line_ends_the_link(spoil: Any, what: str) -> None:
     board = FakeBoard()
-    link = SerialLink(board, 1.0)
+    link = link_to(board, 1.0)
     ask(link, pack(Kind.PEEK))
     board.spoil = spoil
     with pytest.raises(DeviceLostError, match=f"the line from fake is bad: .*({what})") as caught:
@@ -155,7 +166,7 @@ def test_a_bad_line_ends_the_link(spoil: Any, what: str) -> None:
 
 def test_a_board_that_hears_badly_ends_the_link() -> None:
     board = FakeBoard()
-    link = SerialLink(board, 1.0)
+    link = link_to(board, 1.0)
     ask(link, pack(Kind.PEEK))
     board.pending += signal(ALARM)
     with pytest.raises(
@@ -166,7 +177,7 @@ def test_a_board_that_hears_badly_ends_the_link() -> None:
 
 def test_silence_says_what_is_owed() -> None:
     board = FakeBoard()
-    link = SerialLink(board, 0.05)
+    link = link_to(board, 0.05)
     board.dumb = True
     words = pack(Kind.PEEK) * 60
     with pytest.raises(
@@ -179,7 +190,7 @@ def test_silence_says_what_is_owed() -> None:
 
 def test_a_board_that_has_nothing_to_say_is_asked_for_a_sign_of_life() -> None:
     board = FakeBoard()
-    link = SerialLink(board, 0.05)
+    link = link_to(board, 0.05)
     message = np.array(pack(Kind.BEGIN), np.uint16)
     link.exchange(message, 0)
     while not any(h["kind"] == Kind.PEEK for h in board.taken):
@@ -189,7 +200,7 @@ def test_a_board_that_has_nothing_to_say_is_asked_for_a_sign_of_life() -> None:
 
 def test_an_answer_that_nobody_has_asked_for() -> None:
     board = FakeBoard()
-    link = SerialLink(board, 1.0)
+    link = link_to(board, 1.0)
     board.say(pack(Kind.UPDATED))
     with pytest.raises(DeviceLostError, match="fake sends UPDATED where the host expects no answer"):
         link.exchange(np.zeros(0, np.uint16), 0)
@@ -209,7 +220,7 @@ def plan(**sizes: int) -> Any:
 
 
 def test_sizes_are_those_of_the_plan() -> None:
-    check_sizes(SerialLink(FakeBoard(), 1.0), plan())
+    check_sizes(link_to(FakeBoard(), 1.0), plan())
 
 
 @pytest.mark.parametrize("name", ["slots", "firings", "places", "payload", "table"])
@@ -217,7 +228,7 @@ def test_sizes_are_those_of_the_plan() -> None:
 def test_another_circuit_is_told_by_its_sizes(name: str, factor: float) -> None:
     size = int(getattr(plan().sizes, name) * factor)
     with pytest.raises(CircuitError, match=rf"the circuit on fake is another .*: {name} are not {size}\. "):
-        check_sizes(SerialLink(FakeBoard(), 1.0), plan(**{name: size}))
+        check_sizes(link_to(FakeBoard(), 1.0), plan(**{name: size}))
 
 
 def test_every_probe_is_dropped_by_the_board() -> None:
