@@ -41,7 +41,7 @@ class Finding:
 def check(
     port: Annotated[
         str | None,
-        typer.Argument(metavar="PORT", help="The serial port of a board to test, such as /dev/ttyUSB0."),
+        typer.Argument(metavar="PORT", help="Where a board to test is: /dev/ttyUSB0, udp://192.168.1.50."),
     ] = None,
     board: Annotated[
         str | None,
@@ -96,7 +96,9 @@ def _check_board(
     from amphw.rtl.build.boards import board as find_board
     from amphw.rtl.build.circuit import FILE
     from amphw.rtl.build.flash import FlashError, check_loader
-    from amphw.rtl.driver.serial_line import absent, ports, ports_here
+    from amphw.rtl.driver.board import SCHEME, missing
+    from amphw.rtl.driver.serial_line import ports, ports_here
+    from amphw.rtl.driver.udp_line import parse
 
     def say(text: str) -> None:
         remarks().print(text)
@@ -109,7 +111,9 @@ def _check_board(
             )
         (port,) = there
     # What can be known is said before anything that takes long.
-    if why := absent(port):
+    if port.startswith(SCHEME):
+        on = on.reached_by("ethernet", parse(port)[0])
+    if why := missing(port):
         raise AmphwError(why)
     if put:
         try:

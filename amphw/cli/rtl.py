@@ -71,6 +71,20 @@ class Circuit:
             min=1,
         ),
     ] = None
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="KIND",
+            help="How it is driven, serial or ethernet; without it, as the board's file says.",
+        ),
+    ] = ""
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", metavar="IP", help="Its address in a network; without it, that in the board's file."
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +139,8 @@ def rtl(
     def say(text: str) -> None:
         remarks().print(text)
 
-    on, lanes, keys = find_board(circuit.board), circuit.lanes, circuit.keys
+    lanes, keys = circuit.lanes, circuit.keys
+    on = find_board(circuit.board).reached_by(circuit.link, circuit.address)
     pins = on.pins()  # before anything that takes long, as is a clock that cannot be made
     on.clocking(circuit.frequency)
     found = get_model(model)
@@ -228,14 +243,19 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
         say.print(
             f"clock: the system's; whether timing allows {number(facts['clock_mhz'])} MHz its tools tell"
         )
-        say.print("link: two AXI4-Streams of 16-bit words")
     else:
         source = f"the PLL's, of the oscillator's {number(facts['oscillator_mhz'])} MHz"
         say.print(
             f"clock: {number(facts['clock_mhz'])} MHz, {source if facts['pll'] else 'the oscillator'}; "
             f"timing allows {number(facts['fmax_mhz'])} MHz"
         )
-        say.print(f"link: a serial line of {facts['link']['baud']:,} baud")
+    link = facts["link"]
+    links = {
+        "serial": f"a serial line of {link['baud']:,} baud",
+        "ethernet": f"Ethernet, udp://{link['address']}",
+        "axi-stream": "two AXI4-Streams of 16-bit words",
+    }
+    say.print(f"link: {links[link['kind']]}")
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
     if parts := dict.fromkeys(share["part"] for share in facts["critical_nodes"]):

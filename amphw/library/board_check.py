@@ -28,8 +28,7 @@ from amphw.rtl.build.boards import Board
 from amphw.rtl.build.fit import FitError
 from amphw.rtl.build.flash import find, flash
 from amphw.rtl.driver.active import Link
-from amphw.rtl.driver.board import BoardDevice
-from amphw.rtl.driver.serial_line import absent
+from amphw.rtl.driver.board import BoardDevice, missing
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.fixed.parameters import FixedArray
 from amphw.rtl.isa.wire import HEADER_WORDS, Kind, Register, pack
@@ -75,7 +74,8 @@ def make(board: Board, say: Callable[[str], None], out: Path | None = None) -> P
     model = get_model(MODEL)
     pins = board.pins()
     check_tools(board, simulate=False)
-    out = out or cache_root() / "self-test" / board.name
+    where = board.name if board.link.kind == "serial" else f"{board.name}-{board.link.address}"
+    out = out or cache_root() / "self-test" / where
     for lanes in LANES:
         wanted = Wanted(settings=SETTINGS, lanes=lanes, keys=1)
         try:
@@ -104,7 +104,7 @@ class SelfTest:
         bitstream, on = find(self.circuit, board.name)
         flash(bitstream, on, keep=False)
         end = time.monotonic() + COMES_BACK
-        while (why := absent(self.port)) and time.monotonic() < end:
+        while (why := missing(self.port)) and time.monotonic() < end:
             time.sleep(0.1)
         if why:
             why += (
@@ -144,8 +144,13 @@ class SelfTest:
         middle, worst = statistics.median(seconds), max(seconds)
         return Step(
             "link",
-            f"{device.baud:,} baud; an answer takes {1e3 * middle:.2f} ms, at most {1e3 * worst:.2f} ms",
-            {"baud": device.baud, "latency_ms": 1e3 * middle, "latency_worst_ms": 1e3 * worst},
+            f"{'Ethernet' if device.about.in_network else f'{device.baud:,} baud'}; an answer takes "
+            f"{1e3 * middle:.2f} ms, at most {1e3 * worst:.2f} ms",
+            {
+                "baud": 0 if device.about.in_network else device.baud,
+                "latency_ms": 1e3 * middle,
+                "latency_worst_ms": 1e3 * worst,
+            },
         )
 
     def memory(self) -> Step:

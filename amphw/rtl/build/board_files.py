@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.boards import MARGIN, Board, Clocking
+from amphw.rtl.build.boards import MARGIN, PHY_CLOCK, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
 from amphw.rtl.build.system_files import system_files
@@ -130,11 +130,12 @@ def _closed(
             board.target,
             frequency_mhz=mhz * MARGIN,
             pins=pins,
-            clocks=clocking.nets(),
+            clocks=board.clocks(clocking),
             bitstream=bitstream,
         )
         if made.meets_frequency or made.fmax_mhz is None:
             return clocking, made
+        _check_phy(made)
         reached, spare = f"{made.fmax_mhz:.4g} MHz", f"{MARGIN - 1:.0%}"
         say(f"timing closes at {reached}, which is less than this with {spare} to spare")
         if attempt < _PLACEMENTS:
@@ -148,6 +149,17 @@ def _closed(
         f"Timing does not close at any of the {_PLACEMENTS} clocks tried, down to {mhz:.4g} MHz, where it "
         f"allows {reached}. Ask for a much lower clock (--frequency) or fewer lanes (--lanes)."
     )
+
+
+def _check_phy(made: Synthesis) -> None:
+    """FitError where the clock of a PHY is what does not close: it cannot be made slower."""
+    for name, clock in made.clocks.items():
+        if PHY_CLOCK.net in name and clock.reached_mhz < clock.constraint_mhz:
+            raise FitError(
+                f"Timing of the link over Ethernet closes at {clock.reached_mhz:.4g} MHz, less than the "
+                f"{clock.constraint_mhz:g} MHz of the board's PHY. A smaller circuit leaves placement more "
+                "room (--lanes, --keys); a serial line has no such clock (--link serial)."
+            )
 
 
 def _prepare(out: Path) -> None:
@@ -168,13 +180,18 @@ def _unwritable(out: Path, error: OSError) -> AmphwError:
 
 def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
     """The Verilog of what a board's chip is configured with, or of what becomes a part of a system."""
-    from amphw.rtl.gateware.board_top import BoardTop
+    from amphw.rtl.gateware.board_top import BoardTop, RgmiiTop
     from amphw.rtl.gateware.link.axi_stream import AxiStreamTop
+    from amphw.rtl.gateware.network.internet import Addresses
 
     if board.is_system:
         return verilog(AxiStreamTop(plan))
 
-    return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)
+    if board.link.kind == "serial":
+        return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)
+    own, identity = Addresses(*board.link.numbers), Circuit.of(plan).identity
+    delays = board.ethernet.rx_delay_ns, board.ethernet.tx_delay_ns
+    return verilog(RgmiiTop(plan, own, identity, clocking.hz, *delays), reset=False, pll=clocking.pll)
 
 
 def _files(
@@ -182,6 +199,7 @@ def _files(
 ) -> dict[str, Path]:
     kind = family(board.target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in pins.items())
+    baud = 0 if board.link.kind == "ethernet" else board.link.baud
     if board.is_system:
         texts = system_files(fit.plan, board, clocking.hz)
     else:
@@ -191,7 +209,7 @@ def _files(
         }
     texts |= {
         "header": ("amphw_wire.h", c_header()),
-        "circuit": (FILE, Circuit.of(fit.plan, board.name, board.link.baud, fit.keys).text()),
+        "circuit": (FILE, Circuit.of(fit.plan, board.name, baud, fit.keys).text()),
         "board": (boards.FILE, board.text),
     }
     files = {kind: out / name for kind, (name, _) in texts.items()}

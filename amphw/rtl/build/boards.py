@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,11 +20,24 @@ from typing import Any, ClassVar
 import amphw
 from amphw.ir.config_fields import ConfigError, option, read
 from amphw.ir.errors import AmphwError
+from amphw.rtl.isa.datagrams import PORT
 from amphw.rtl.isa.word_frames import BAUD, LEAST_DIVISOR
 from amphw.rtl.toolchain.environment import require
 from amphw.rtl.toolchain.families import FAMILIES, Pin, Target, family
 from amphw.rtl.toolchain.pll import MHZ, NET, ClockError, PllSetting
 from amphw.rtl.toolchain.synthesis import ClockNet
+
+KINDS = ("serial", "ethernet")
+
+ADDRESS = "192.168.1.50"
+"""Of a board in a network, where its file names no other."""
+
+OWN_MACS = 0x024D
+"""What Ethernet addresses of circuits begin with, before that of IPv4: the first byte says that no maker has
+them."""
+
+PHY_CLOCK = ClockNet("eth_rx_clk", 125.0, port=True, needed=True)
+"""That of a PHY's RGMII at 1 Gbit/s, which is as exact as the PHY's crystal: no margin is kept for it."""
 
 MARGIN = 1.05
 """By how much timing must allow more than the clock: for its jitter, and for what the tools' model of a chip
@@ -104,14 +119,42 @@ class BoardLink:
 
     kind: str = option(
         "serial",
-        help="of link: the board's serial line, or AXI4-Streams of a system that the circuit is a part of",
-        choices=("serial", AXI_STREAM),
+        help="of link: the board's serial line, its Ethernet, or AXI4-Streams of a system that the circuit is a "
+        "part of",
+        choices=(*KINDS, AXI_STREAM),
     )
     baud: int = option(
         BAUD,
         help="of a serial line, bits a second: the most that the board's bridge keeps up with; with "
         "AXI4-Streams that of the example that comes with the circuit",
         minimum=1,
+    )
+    address: str = option(ADDRESS, help="of Ethernet, its IPv4 address in the network")
+    mac: str = option(
+        "", help="of Ethernet, such as 02:00:00:00:00:01; without it, one of nobody's made of `address`"
+    )
+    port: int = option(PORT, help="of Ethernet, its UDP port", minimum=1, maximum=65_535)
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Of Ethernet: the address of the port, that of IPv4, and the UDP port. Raises ValueError for what is
+        none."""
+        ip = int(ipaddress.IPv4Address(self.address))
+        if not self.mac:
+            return OWN_MACS << 32 | ip, ip, self.port
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac) or int(self.mac[1], 16) & 1:
+            raise ValueError(f"{self.mac!r} is no address of one Ethernet port")
+        return int(self.mac.replace(":", ""), 16), ip, self.port
+
+
+@dataclass(frozen=True)
+class Phy:
+    """[ethernet]: the PHY for 1 Gbit/s at an RGMII that amaranth-boards knows."""
+
+    phy: int = option(-1, help="number of its resource eth_rgmii; -1 where there is none", minimum=-1)
+    rx_delay_ns: float = option(2.0, help="by which received data is delayed in the chip", minimum=0.0)
+    tx_delay_ns: float = option(
+        2.0, help="by which the transmitted clock is delayed in the chip", minimum=0.0
     )
 
 
@@ -156,6 +199,7 @@ _SECTIONS: Mapping[str, type] = {
     "clock": Clock,
     "pins": Pins,
     "link": BoardLink,
+    "ethernet": Phy,
     "loader": Loader,
     "notes": Notes,
 }
@@ -172,6 +216,7 @@ class Board:
     clock: Clock
     pinout: Pins
     link: BoardLink
+    ethernet: Phy
     loader: Loader
     notes: Notes
 
@@ -205,7 +250,7 @@ class Board:
                 made = found
             found = made if oscillator > wanted or made.hz > found.hz else found
         least = LEAST_DIVISOR * self.link.baud / MHZ
-        if found.hz < least * MHZ:
+        if self.link.kind == "serial" and found.hz < least * MHZ:
             raise ClockError(
                 f"A serial line of {self.link.baud:,} baud needs a clock of at least {least:g} MHz; this "
                 f"one is {found.hz / MHZ:.4g} MHz. Ask for a higher one (--frequency), or for fewer baud "
@@ -218,8 +263,34 @@ class Board:
         """At which circuits run that have not been built: simulated, placed and estimated ones."""
         return self.clocking(self.clock.circuit_mhz).hz
 
+    def clocks(self, clocking: Clocking) -> list[ClockNet]:
+        """Each clock of a circuit with the rate that timing must allow, the circuit's last."""
+        return [*([PHY_CLOCK] if self.link.kind == "ethernet" else []), *clocking.nets()]
+
+    def reached_by(self, kind: str = "", address: str = "") -> Board:
+        """The same board, driven over a link of another kind, or at another address; "" leaves either as it
+        is. Raises BoardError."""
+        if not kind and not address:
+            return self
+        if self.is_system:
+            raise BoardError(
+                f"{self.name} has two AXI4-Streams and no other link: leave out --link and --address"
+            )
+        if kind and kind not in KINDS:
+            raise BoardError(f"There is no link {kind!r}: --link is {' or '.join(KINDS)}.")
+        link = replace(self.link, kind=kind or self.link.kind, address=address or self.link.address)
+        if address and link.kind != "ethernet":
+            raise BoardError(
+                f"{self.name} is driven over a serial line, which has no address: ask for --link ethernet"
+            )
+        said = f'[link]\nkind = "{link.kind}"\nbaud = {link.baud}\naddress = "{link.address}"\n'
+        said += f'mac = "{link.mac}"\nport = {link.port}\n\n'
+        rest = re.sub(r"^\[link\]\n.*?(?=^\[|\Z)", "", self.text, flags=re.MULTILINE | re.DOTALL)
+        return _checked(replace(self, link=link, text=f"{rest.rstrip()}\n\n{said.rstrip()}\n"))
+
     def pins(self) -> dict[str, Pin]:
-        """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line; none in a system.
+        """The pins of the oscillator, `clk`, and of the link's ports: `rx` and `tx` of a serial line, or
+        those of `gateware.network.rgmii.RGMII`, bit by bit; none in a system.
 
         Raises BoardError if there is no such pin-out, or one of these nowhere, ToolchainError if
         amaranth-boards is not installed and is needed.
@@ -228,10 +299,11 @@ class Board:
             return {}
         levels = family(self.target).levels
         assumed = {levels: self.pinout.levels} if levels else {}
-        named = {port: getattr(self.pinout, port) for port in ("clk", "rx", "tx")}
+        wanted = ("clk", "rx", "tx") if self.link.kind == "serial" else ("clk",)
+        named = {port: getattr(self.pinout, port) for port in wanted}
         own = {port: Pin(site, assumed) for port, site in named.items() if site}
         found = (self._of_platform(assumed) if self.pinout.platform else {}) | own
-        missing = [port for port in ("clk", "rx", "tx") if not found.get(port)]
+        missing = [port for port in wanted if not found.get(port)]
         if missing:
             where = f"{self.pinout.platform} has" if self.pinout.platform else "its file names"
             raise BoardError(
@@ -257,6 +329,9 @@ class Board:
         for resource in platform.resources:
             if (resource.name, resource.number) == (platform.default_clk, 0):
                 found["clk"] = _pin(resource.ios[0], {**assumed, **resource.attrs}, wired, pairs)
+            elif self.link.kind == "ethernet":
+                if (resource.name, resource.number) == ("eth_rgmii", self.ethernet.phy):
+                    found |= _rgmii(resource, {**assumed, **resource.attrs}, wired)
             elif (resource.name, resource.number) == ("uart", 0):
                 lines = {line.name: line for line in resource.ios if line.name in ("rx", "tx")}
                 for name, line in lines.items():
@@ -272,6 +347,39 @@ def _pin(pins: Any, attributes: Mapping[str, Any], wired: Mapping[str, str], pai
     while ":" in site:
         site = wired.get(site, "")
     return Pin(site, {name: str(value) for name, value in attributes.items()})
+
+
+_RGMII = {"rst": "reset", "tx_ctrl": "tx_ctl", "rx_ctrl": "rx_ctl"}
+"""What some pin-outs call signals of an RGMII, and what we do."""
+
+
+def _rgmii(resource: Any, attributes: Mapping[str, Any], wired: Mapping[str, str]) -> dict[str, Pin]:
+    found = {}
+    for line in resource.ios:
+        if line.name.startswith(("tx_", "rx_", "rst")):
+            port = f"eth_{_RGMII.get(line.name, line.name)}"
+            sites = line.ios[0].names
+            for number, site in enumerate(sites):
+                while ":" in site:
+                    site = wired.get(site, "")
+                pin = Pin(site, {name: str(value) for name, value in {**attributes, **line.attrs}.items()})
+                found[f"{port}[{number}]" if len(sites) > 1 else port] = pin
+    return found
+
+
+def _checked(made: Board) -> Board:
+    """BoardError for a link over Ethernet that the board does not have, or addresses that are none."""
+    if made.link.kind == "ethernet":
+        if made.ethernet.phy < 0 or made.chip.family != "ecp5":
+            why = (
+                "its file names no PHY ([ethernet])" if made.chip.family == "ecp5" else "its chip is no ECP5"
+            )
+            raise BoardError(f"{made.name} cannot be driven over Ethernet: {why}")
+        try:
+            _ = made.link.numbers
+        except ValueError as error:
+            raise BoardError(f"{made.name}: [link] of its file: {error}") from error
+    return made
 
 
 def folder() -> Path:
@@ -298,7 +406,7 @@ def read_board(path: Path) -> Board:
         ]
     except ConfigError as error:
         raise BoardError(str(error)) from error
-    return Board(path.stem, text, *parts)
+    return _checked(Board(path.stem, text, *parts))
 
 
 FILE = "board.toml"

@@ -53,10 +53,18 @@ class Estimate:
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k] * (1 + allowed.get(k, 0))}
 
 
+ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
+"""What a link over Ethernet takes more of an ECP5 than a serial line, of which all builds are that
+estimates are made of: both were mapped, with words that go back as they come."""
+
+
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
     """What the plan takes of the board's chip, about: `fit_logic.errors`; `brams` is exact for ECP5, but for
     bits that turn out to be constant."""
-    return Estimate(**logic(plan, board), brams=sum(each.blocks(board) for each in memories(plan)))
+    more = ETHERNET if board.link.kind == "ethernet" else dict.fromkeys(ETHERNET, 0)
+    found = {name: count + more.get(name, 0) for name, count in logic(plan, board).items()}
+    brams = sum(each.blocks(board) for each in memories(plan)) + more["brams"]
+    return Estimate(**found, brams=brams)
 
 
 @dataclass(frozen=True)

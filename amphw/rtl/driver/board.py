@@ -110,6 +110,11 @@ def listed() -> dict[str, Capabilities | str]:
     return about or {"PORT": Capabilities("board:PORT", "fpga", formats=(FORMATS,), notes=notes)}
 
 
+def missing(port: str) -> str:
+    """Why the port cannot be used, as far as that can be told without touching it; a network says nothing."""
+    return "" if port.startswith(SCHEME) else absent(port)
+
+
 class BoardDevice(HardwareDevice):
     """`board:/dev/ttyUSB0,circuit=FOLDER`: the circuit in that folder, flashed and at work; or in a network,
     `board:udp://192.168.1.50,circuit=FOLDER`.
@@ -129,7 +134,7 @@ class BoardDevice(HardwareDevice):
         super().__init__(self.circuit.formats if self.circuit else self.about.formats or FORMATS, nodes)
         self.built = self.circuit.nodes if self.circuit else None
         self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
-        if not self.about.in_network and (why := absent(self.about.port)):
+        if why := missing(self.about.port):
             raise DeviceAbsentError(why)
 
     def capabilities(self) -> Capabilities:

@@ -20,8 +20,9 @@ from amphw.rtl.isa.wire import WORD
 
 SCHEME = "udp://"
 
-ANSWER = 2.0
-"""Seconds in which a board that is there has answered START."""
+ANSWER = 5.0
+"""Seconds in which a board that is there has answered START: a PHY that was reset takes three of them to
+agree with its other end."""
 
 BITS_PER_S = 1e9
 LARGEST = 1 << 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Module, unsigned
@@ -12,9 +13,17 @@ from amphw.rtl.gateware.device import Device
 from amphw.rtl.gateware.link.uart import UartLink, divisor
 from amphw.rtl.gateware.network.ethernet import GMII, EthernetLink
 from amphw.rtl.gateware.network.internet import Addresses
+from amphw.rtl.gateware.network.rgmii import ECP5, RGMII, Ddr, Rgmii
 from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.plan.hardware import HardwarePlan
+
+
+def attach(m: Module, inner: Any, outer: Any, ports: Mapping[str, Any]) -> None:
+    """Each of the ports, as `inner` has them, to that of `outer`."""
+    for name, port in ports.items():
+        of, at = getattr(inner, name), getattr(outer, name)
+        m.d.comb += of.eq(at) if port.flow == In else at.eq(of)
 
 
 def _device_behind(link: Any, plan: HardwarePlan) -> Module:
@@ -64,7 +73,31 @@ class EthernetTop(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = _device_behind(self.link, self.plan)
-        for name, port in GMII.items():
-            inner, outer = getattr(self.link, name), getattr(self, name)
-            m.d.comb += inner.eq(outer) if port.flow == In else outer.eq(inner)
+        attach(m, self.link, self, GMII)
+        return m
+
+
+class RgmiiTop(wiring.Component):
+    """The same behind the pins of a PHY's RGMII: see `Rgmii`."""
+
+    def __init__(
+        self,
+        plan: HardwarePlan,
+        own: Addresses,
+        identity: int,
+        clock_hz: float,
+        rx_delay: float,
+        tx_delay: float,
+        ddr: Ddr = ECP5,
+    ) -> None:
+        self.top = EthernetTop(plan, own, identity, clock_hz)
+        self.rgmii = Rgmii(rx_delay, tx_delay, clock_hz, ddr)
+        super().__init__(RGMII)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.top = self.top
+        m.submodules.rgmii = self.rgmii
+        attach(m, self.top, self.rgmii, GMII)
+        attach(m, self.rgmii, self, RGMII)
         return m

@@ -58,12 +58,14 @@ class PathStep:
 class ClockNet:
     """A clock that a design has: its net in the mapped design, and the rate that it is to have there, in MHz.
 
-    port: whether it comes in at the port of that name.
+    port: whether it comes in at the port of that name. needed: whether registers have it, so that nextpnr
+    must know of it; the last of a list is taken to be so.
     """
 
     net: str
     mhz: float
     port: bool = False
+    needed: bool = False
 
     @property
     def constraint(self) -> str:
@@ -139,7 +141,7 @@ def synthesize(
     or `name[bit]`), the pin; without it, nextpnr chooses.
     seed: of the placement. The result is taken from the cache if the same was built before.
     Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip,
-    and where nextpnr judged one of `clocks` by another rate than its own or does not know the last of them.
+    and where nextpnr judged one of `clocks` by another rate than its own or does not know one that is needed.
     """
     kind = family(target)
     require("synthesis", *([kind.purpose] if place or bitstream else []))
@@ -180,12 +182,14 @@ def _check_clocks(made: Synthesis, clocks: Sequence[ClockNet]) -> None:
     if not clocks:
         return
     wanted = {clock.net: clock.mhz for clock in clocks}
-    if not any(clocks[-1].net in _GLOBAL.split(name) for name in made.clocks):
-        known = ", ".join(made.clocks) or "none"
-        raise ToolchainError(
-            f"{made.target.device}: nextpnr reports no clock {clocks[-1].net}, but {known}. Its timing says "
-            "nothing. This is a fault in amphw: please report it."
-        )
+    for clock in clocks:
+        needed = clock.needed or clock is clocks[-1]
+        if needed and not any(clock.net in _GLOBAL.split(name) for name in made.clocks):
+            known = ", ".join(made.clocks) or "none"
+            raise ToolchainError(
+                f"{made.target.device}: nextpnr reports no clock {clock.net}, but {known}. Its timing says "
+                "nothing. This is a fault in amphw: please report it."
+            )
     for name, found in made.clocks.items():
         mhz = next((mhz for net, mhz in wanted.items() if net in _GLOBAL.split(name)), None)
         if mhz is None or abs(found.constraint_mhz / mhz - 1) > 0.005:

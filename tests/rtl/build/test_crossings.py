@@ -11,11 +11,12 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.build.board_files import device_verilog
 from amphw.rtl.build.boards import BOARDS
-from amphw.rtl.gateware.network.ethernet import GMII, EthernetLink
+from amphw.rtl.gateware.network.ethernet import EthernetLink
 from amphw.rtl.gateware.network.internet import Addresses
 from amphw.rtl.toolchain.verilog import verilog
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 from tests.rtl.crossings import Crossing, crossings
+from tests.rtl.network_echo import Echo
 
 LINE = Crossing("port rx", "design.link.receiver.synchronizer.stage0", alone=True, asynchronous=False)
 
@@ -63,21 +64,17 @@ def test_queues_alone_lead_to_the_clocks_of_a_phy_and_from_them(tmp_path: Path) 
     assert all("unbuffered" in crossing.source and not crossing.asynchronous for crossing in words), words
 
 
-class Echo(wiring.Component):
-    """A link that gives back its words."""
-
-    def __init__(self, link: EthernetLink) -> None:
-        self.link = link
-        super().__init__(GMII)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.link = link = self.link
-        wiring.connect(m, link.o, link.i)
-        for name, port in GMII.items():
-            inner, outer = getattr(link, name), getattr(self, name)
-            m.d.comb += inner.eq(outer) if port.flow == In else outer.eq(inner)
-        return m
+def test_a_board_in_a_network_has_these_crossings_alone(tmp_path: Path) -> None:
+    """What the PHY's pins say comes with its clock, out of cells that take it at both edges."""
+    plan = plan_of("list-reduction", SMALL_DEVICE, "q4.12", 2, 1, "ecpix5-85f")
+    made = BOARDS["ecpix5-85f"].reached_by("ethernet")
+    found = crossings(device_verilog(plan, made, made.clocking()), "ecp5", tmp_path)
+    pins = {each for each in found if each.source.startswith("IDDRX1F.")}
+    assert {each.sink for each in pins} == {f"design.top.link.hears.{to}" for to in ("byte", "there", "bad")}
+    lock = {Crossing("EHXPLLL.LOCK", "released0", alone=True, asynchronous=False)}
+    queues = {each for each in found if "ward.unbuffered." in each.source.replace("\\", "")}
+    assert found == pins | lock | queues and len(queues) == 6
+    assert all(each.alone for each in queues if each.source.endswith("_gry"))
 
 
 class Careless(wiring.Component):

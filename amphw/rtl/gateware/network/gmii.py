@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import crc, data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.gateware.streams import Queue
+from amphw.rtl.gateware.streams import Queue, SkidBuffer
 
 ENTRY = data.StructLayout({"word": 16, "last": 1, "good": 1})
 """Of a received frame: its words with the check behind them, and an entry `last` without a word, which says
@@ -65,7 +65,10 @@ class GmiiReceiver(wiring.Component):
         m.d.sync += [byte.eq(self.data), there.eq(self.valid), bad.eq(self.error)]
         first, odd, spoilt = Signal(8), Signal(), Signal()
         m.submodules.frames = queue = _Frames(self.depth)
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        # Whoever takes entries lies behind a comparison of where two clocks are: that ends here.
+        m.submodules.buffer = buffer = SkidBuffer(ENTRY)
+        wiring.connect(m, queue.o, buffer.i)
+        wiring.connect(m, buffer.o, wiring.flipped(self.o))
         entry, put, room = queue.i.payload, queue.i.valid, queue.i.ready
         m.d.comb += [check.data.eq(byte), entry.word.eq(Cat(byte, first))]
         with m.FSM(name="receiver"):
@@ -114,10 +117,12 @@ class GmiiTransmitter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.fcs = check = FCS(data_width=8).create()
+        m.submodules.buffer = buffer = SkidBuffer(ENTRY)
         m.submodules.frames = queue = _Frames(self.depth)
-        wiring.connect(m, wiring.flipped(self.i), queue.i)
+        wiring.connect(m, wiring.flipped(self.i), buffer.i)
+        wiring.connect(m, buffer.o, queue.i)
         whole, comes, begins = Signal(range(self.depth + 1)), Signal(), Signal()  # frames in the queue
-        m.d.comb += comes.eq(self.i.valid & self.i.ready & self.i.payload.last)
+        m.d.comb += comes.eq(queue.i.valid & queue.i.ready & queue.i.payload.last)
         m.d.sync += whole.eq(whole + comes - begins)
         entry = queue.o.payload
         byte, sends, sums, checks = Signal(8), Signal(), Signal(), Signal()
