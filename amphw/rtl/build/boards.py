@@ -119,8 +119,8 @@ class BoardLink:
 
     kind: str = option(
         "serial",
-        help="of link: the board's serial line, its Ethernet, or AXI4-Streams of a system that the circuit is a "
-        "part of",
+        help="of link: the board's serial line, its Ethernet, or AXI4-Streams of a system that the circuit "
+        "is a part of",
         choices=(*KINDS, AXI_STREAM),
     )
     baud: int = option(
