@@ -10,7 +10,8 @@ from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.boards import MARGIN, PHY_CLOCK, Board, Clocking
+from amphw.rtl.build.board_links import PHY_CLOCK
+from amphw.rtl.build.boards import MARGIN, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
 from amphw.rtl.build.system_files import system_files

@@ -257,6 +257,12 @@ def test_a_link_that_a_board_has_not(name: str, kind: str, address: str, complai
         board(name).reached_by(kind, address)
 
 
+def test_a_phy_that_the_pin_out_has_not() -> None:
+    made = board("ecpix5-85f").reached_by("ethernet")
+    with pytest.raises(BoardError, match=r"its pin-out has no eth_rgmii number 3: see phy in \[ethernet\]"):
+        replace(made, ethernet=replace(made.ethernet, phy=3)).pins()
+
+
 @pytest.mark.parametrize("mac", ["02:00:00:00:00", "03:00:00:00:00:01", "02-00-00-00-00-01"])
 def test_an_ethernet_address_that_is_none(mac: str) -> None:
     link = replace(board("ecpix5-85f").link, kind="ethernet", mac=mac)
