@@ -212,7 +212,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency if s.clocks else None,
         "clocks": {name: asdict(clock) for name, clock in s.clocks.items()},
-        "link": asdict(made.board.link),
+        "link": made.board.link.told(),
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
         "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],
@@ -249,13 +249,7 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
             f"clock: {number(facts['clock_mhz'])} MHz, {source if facts['pll'] else 'the oscillator'}; "
             f"timing allows {number(facts['fmax_mhz'])} MHz"
         )
-    link = facts["link"]
-    links = {
-        "serial": f"a serial line of {link['baud']:,} baud",
-        "ethernet": f"Ethernet, udp://{link['address']}",
-        "axi-stream": "two AXI4-Streams of 16-bit words",
-    }
-    say.print(f"link: {links[link['kind']]}")
+    say.print(f"link: {made.board.link}")
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
     if parts := dict.fromkeys(share["part"] for share in facts["critical_nodes"]):

@@ -55,9 +55,8 @@ class BoardBuild:
 
 def check_tools(board: Board, simulate: bool) -> None:
     """Raise ToolchainError unless everything that a build needs is installed."""
-    require("Verilog", "synthesis", family(board.target).purpose)
-    if not board.is_system:
-        require("board builds")
+    pins = [] if board.is_system else ["board builds"]
+    require("Verilog", "synthesis", family(board.target).purpose, *pins)
     if simulate:
         try:
             require("simulation")

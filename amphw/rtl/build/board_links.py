@@ -53,6 +53,19 @@ class BoardLink:
     )
     port: int = option(PORT, help="of Ethernet, its UDP port", minimum=1, maximum=65_535)
 
+    def __str__(self) -> str:
+        if self.kind == "ethernet":
+            return f"Ethernet, udp://{self.address}"
+        if self.kind == AXI_STREAM:
+            return "two AXI4-Streams of 16-bit words"
+        return f"a serial line of {self.baud:,} baud"
+
+    def told(self) -> dict[str, Any]:
+        """What means something of a link of its kind, by key."""
+        if self.kind == "ethernet":
+            return {"kind": self.kind, "address": self.address, "mac": self.mac, "port": self.port}
+        return {"kind": self.kind, "baud": self.baud}
+
     @property
     def numbers(self) -> tuple[int, int, int]:
         """Of Ethernet: the address of the port, that of IPv4, and the UDP port. Raises ValueError for what is

@@ -46,7 +46,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Board:
     made = replace(assumed(), clock=Clock(oscillator_mhz=25, target_mhz=60, circuit_mhz=40))
     monkeypatch.setitem(BOARDS, made.name, made)
     monkeypatch.setattr(verilator, "missing", lambda *_: "")
-    monkeypatch.setattr(verilator, "SimulatedLink", lambda *given: SimpleNamespace(clock=given[-1]))
+    monkeypatch.setattr(verilator, "SimulatedLink", lambda *given: SimpleNamespace(clock=given[3]))
     return made
 
 
