@@ -1,6 +1,6 @@
 """The search for circuits on models of three kinds: whether it finds one as good as float32, and how fast.
 
-    python benchmarks/codesign_bars.py [list-reduction] [mnist] [tree-lstm]    # an hour each on two processors
+    python benchmarks/codesign_bars.py [list-reduction] [mnist] [tree-lstm]    # an hour each, on two cores
 
 Each is the command that a user types. The bar: the chosen circuit is within 1 point of float32 at the end of
 training, within 60 minutes on two processors. What a model's search found is written into
