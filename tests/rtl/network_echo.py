@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from amphw.rtl.gateware.board_top import attach
+from amphw.rtl.gateware.board_top import attached
 from amphw.rtl.gateware.network.ethernet import GMII, EthernetLink
 from amphw.rtl.gateware.network.rgmii import RGMII, Rgmii
 
@@ -21,7 +21,7 @@ class Echo(wiring.Component):
         m = Module()
         m.submodules.link = link = self.link
         wiring.connect(m, link.o, link.i)
-        attach(m, link, self, GMII)
+        m.d.comb += attached(link, self, GMII)
         return m
 
 
@@ -36,6 +36,5 @@ class EchoAtPins(wiring.Component):
         m = Module()
         m.submodules.echo = self.echo
         m.submodules.rgmii = self.rgmii
-        attach(m, self.echo, self.rgmii, GMII)
-        attach(m, self.rgmii, self, RGMII)
+        m.d.comb += attached(self.echo, self.rgmii, GMII) + attached(self.rgmii, self, RGMII)
         return m

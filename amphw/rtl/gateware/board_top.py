@@ -19,15 +19,14 @@ from amphw.rtl.isa.wire import WORD
 from amphw.rtl.plan.hardware import HardwarePlan
 
 
-def attach(m: Module, inner: Any, outer: Any, ports: Mapping[str, Any]) -> None:
+def attached(inner: Any, outer: Any, ports: Mapping[str, Any]) -> list[Any]:
     """Each of the ports, as `inner` has them, to that of `outer`."""
-    for name, port in ports.items():
-        of, at = getattr(inner, name), getattr(outer, name)
-        m.d.comb += of.eq(at) if port.flow == In else at.eq(of)
+    pairs = [(getattr(inner, name), getattr(outer, name), port.flow == In) for name, port in ports.items()]
+    return [of.eq(at) if inward else at.eq(of) for of, at, inward in pairs]
 
 
-def _device_behind(link: Any, plan: HardwarePlan) -> Module:
-    """The link and the device of a plan at its streams of words.
+def _device_behind(link: Any, plan: HardwarePlan, pins: list[Any]) -> Module:
+    """The link, which `pins` attach, and the device of a plan at its streams of words.
 
     Nobody watches the device here, so that the logic which tells what happens in it is left out.
     """
@@ -39,7 +38,7 @@ def _device_behind(link: Any, plan: HardwarePlan) -> Module:
     wiring.connect(m, link.o, buffer.i)
     wiring.connect(m, buffer.o, device.words_in)
     wiring.connect(m, device.words_out, link.i)
-    m.d.comb += device.watched.ready.eq(1)
+    m.d.comb += [*pins, device.watched.ready.eq(1)]
     return m
 
 
@@ -53,9 +52,7 @@ class BoardTop(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         link = UartLink(self.divisor)
-        m = _device_behind(link, self.plan)
-        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx)]
-        return m
+        return _device_behind(link, self.plan, [link.rx.eq(self.rx), self.tx.eq(link.tx)])
 
 
 class EthernetTop(wiring.Component):
@@ -72,9 +69,7 @@ class EthernetTop(wiring.Component):
         super().__init__(GMII)
 
     def elaborate(self, platform: Any) -> Module:
-        m = _device_behind(self.link, self.plan)
-        attach(m, self.link, self, GMII)
-        return m
+        return _device_behind(self.link, self.plan, attached(self.link, self, GMII))
 
 
 class RgmiiTop(wiring.Component):
@@ -98,6 +93,5 @@ class RgmiiTop(wiring.Component):
         m = Module()
         m.submodules.top = self.top
         m.submodules.rgmii = self.rgmii
-        attach(m, self.top, self.rgmii, GMII)
-        attach(m, self.rgmii, self, RGMII)
+        m.d.comb += attached(self.top, self.rgmii, GMII) + attached(self.rgmii, self, RGMII)
         return m
