@@ -3,7 +3,8 @@
     python benchmarks/simulation_bars.py [--rounds 5] [--seconds 8] [--json FILE]
 
 The layer of benchmarks/rtl_messages.py, forward and in training. Rounds of the two alternate, so that other
-work on the machine meets both; medians are compared. The bar is 10,000 messages/s forward with the model.
+work on the machine meets both; medians are compared. The bar is 10,000 messages/s forward with the model. By
+second of processor time it is what a machine that does nothing else would do.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from amphw.ir.device import Mode
 from amphw.rtl.driver.verilator import LANES
 
 MODES = (Mode.INFER, Mode.TRAIN)
-KEY = "messages_per_s"
+KEY, CPU = "messages_per_s", "messages_per_cpu_s"
 
 
 def main() -> None:
@@ -38,19 +39,18 @@ def main() -> None:
     }
     for which, values in medians.items():
         print(
-            f"{which:>12}: {values[KEY]:>8,.0f} messages/s, {values['cycles_per_message']:,.0f} cycles each, "
-            f"{values['cycles_per_s'] / 1e6:.2f} M cycles/s"
+            f"{which:>12}: {values[KEY]:>8,.0f} messages/s, {values[CPU]:>8,.0f} by second of the processor, "
+            f"{values['cycles_per_message']:,.0f} cycles each"
         )
     times = {
-        mode.value: medians[f"model {mode.value}"][KEY] / medians[f"gates {mode.value}"][KEY]
+        mode.value: medians[f"model {mode.value}"][CPU] / medians[f"gates {mode.value}"][CPU]
         for mode in MODES
     }
     met = medians[f"model {Mode.INFER.value}"][KEY] >= BAR
     print(f"faster: {', '.join(f'{mode} {by:.1f} times' for mode, by in times.items())}")
     print(f"bar of {BAR:,} messages/s forward: {'met' if met else 'not met'}")
     if given.json:
-        rounds = [{which: values[KEY] for which, values in run.items()} for run in runs]
-        save({"medians": medians, "faster": times, "bar": BAR, "met": met, KEY: rounds}, given.json)
+        save({"medians": medians, "faster": times, "bar": BAR, "met": met, "rounds": runs}, given.json)
 
 
 if __name__ == "__main__":

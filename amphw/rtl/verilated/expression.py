@@ -3,6 +3,7 @@
 Its functions are written with operators alone. Here these write down what they are asked for, so that a model
 in C++ has no arithmetic of its own.
 
+>>> from amphw.rtl.numbers.arithmetic import round_shift
 >>> function("halved", lambda x: round_shift(x, 1))
 'static inline int64_t halved(int64_t x) { return (((x + 0) + ((x >> 1) & 1)) >> 1); }'
 """
@@ -11,10 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-from amphw.rtl.numbers.arithmetic import round_shift, saturate
-
-__all__ = ["Expression", "function", "round_shift", "saturate", "select"]
 
 
 class Expression:

@@ -18,8 +18,9 @@ from amphw.rtl.gateware.lanes.round import Rounder
 from amphw.rtl.gateware.lanes.shape import PRODUCTS, LaneShape, LaneShapeError, tree_levels
 from amphw.rtl.gateware.lanes.update import Updater
 from amphw.rtl.isa.commands import Bank
+from amphw.rtl.numbers.arithmetic import saturate
 from amphw.rtl.numbers.formats import BITS
-from amphw.rtl.verilated.expression import function, saturate, select
+from amphw.rtl.verilated.expression import function, select
 
 MOST_LANES = 64
 """A lane is told as one bit of a word."""
@@ -36,7 +37,7 @@ _ROW_SUMS, _ROUNDER = 3, 1
 
 _REST = {"": 7, "walker": 31, "rounder": 3, "updater": 31}
 """The longest pipelines: the loader's, that of a beat, the rounder's, and an update's with momentum, which
-has fewer than 25 steps."""
+has fewer than 20 steps."""
 
 
 class ModelledLanes(LaneEngine):
