@@ -38,12 +38,10 @@ def trained(folder: Path) -> None:
 def found_in(folder: Path) -> dict[str, Any]:
     """By epoch: sequences and seconds since the beginning, validation not counted, and the accuracy."""
     run = RunFolder(folder)
-    sequences = seconds = 0.0
-    epochs = []
-    for epoch in run.read_json(METRICS):
-        sequences += epoch["instances"]
-        seconds += epoch["seconds"]
-        epochs.append({"sequences": sequences, "seconds": seconds, "accuracy": epoch["valid"]["accuracy"]})
+    epochs = [
+        {"sequences": e["instances"], "seconds": e["seconds"], "accuracy": e["valid"]["accuracy"]}
+        for e in run.read_json(METRICS)
+    ]
     met = any(e["accuracy"] >= BAR and e["seconds"] <= 60 * MINUTES for e in epochs)
     return {"run": run.read_json(ENVIRONMENT), "epochs": epochs, "bar": BAR, "minutes": MINUTES, "met": met}
 
