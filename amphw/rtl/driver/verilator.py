@@ -90,7 +90,7 @@ class VerilatorDevice(HardwareDevice):
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         said = picked(HardwareOptions, self.options.settings).clock
         clock = quantity(said, "cycles a second") if said else assumed().clock_hz
-        return SimulatedLink(plan, writes, self.rate, clock, self.lanes)
+        return SimulatedLink(plan, writes, self.rate, clock, lanes=self.lanes)
 
     # --- the link to it ---------------------------------------------------------------------------
 
