@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -205,3 +206,66 @@ def test_a_pair_is_named_by_its_positive_half_and_has_its_own_levels() -> None:
     assert FAMILIES["ecp5"].constraints("clk", found["clk"]) == (
         'LOCATE COMP "clk" SITE "A1";\nIOBUF PORT "clk" IO_TYPE=LVDS;'
     )
+
+
+# --- in a network -----------------------------------------------------------------------------------
+
+
+WITH_PHY = [name for name in BOARDS if board(name).ethernet.phy >= 0]
+
+
+@pytest.mark.parametrize("name", WITH_PHY)
+def test_a_board_with_a_phy_has_all_its_pins(name: str) -> None:
+    found = board(name).reached_by("ethernet").pins()
+    data = {f"eth_{way}_data[{bit}]" for way in ("rx", "tx") for bit in range(4)}
+    others = {f"eth_{way}_{what}" for way in ("rx", "tx") for what in ("clk", "ctl")}
+    assert set(found) == {"clk", "eth_reset"} | data | others
+    assert len({pin.site for pin in found.values()}) == len(found) and all(found.values())
+    levels = {pin.attributes["IO_TYPE"] for port, pin in found.items() if port != "clk"}
+    assert len(levels) == 1 and levels <= {"LVCMOS33", "LVCMOS25"}
+
+
+def test_a_circuit_in_a_network_has_the_clock_of_its_phy() -> None:
+    made = board("ecpix5-85f").reached_by("ethernet")
+    first, *others = made.clocks(made.clocking())
+    assert (first.net, first.mhz, first.needed) == ("eth_rx_clk", 125.0, True)
+    assert others == made.clocking().nets() == board("ecpix5-85f").clocks(made.clocking())
+
+
+def test_an_address_is_written_into_the_file_of_a_circuit(tmp_path: Path) -> None:
+    """So that it says what is in the board, whatever the file that it was built with says."""
+    made = board("versa-ecp5").reached_by("ethernet", "10.0.0.7")
+    (tmp_path / "versa-ecp5.toml").write_text(made.text)
+    again = board(str(tmp_path / "versa-ecp5.toml"))
+    assert again == made and again.link.numbers == (0x024D_0A00_0007, 0x0A00_0007, 19_761)
+    assert replace(again, link=board("versa-ecp5").link, text="") == replace(board("versa-ecp5"), text="")
+    assert again.reached_by("serial").link.kind == "serial" and again.reached_by() is again
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "address", "complaint"),
+    [
+        ("ulx3s-85f", "ethernet", "", "ulx3s-85f cannot be driven over Ethernet: its file names no PHY"),
+        ("icebreaker", "ethernet", "", "icebreaker cannot be driven over Ethernet: its chip is no ECP5"),
+        ("ecpix5-85f", "", "10.0.0.7", "is driven over a serial line, which has no address: ask for --link"),
+        ("ecpix5-85f", "ethernet", "10.0.0", "ecpix5-85f: [link] of its file: Expected 4 octets in '10.0.0'"),
+        ("ecpix5-85f", "token-ring", "", "There is no link 'token-ring': --link is serial or ethernet."),
+    ],
+)
+def test_a_link_that_a_board_has_not(name: str, kind: str, address: str, complaint: str) -> None:
+    with pytest.raises(BoardError, match=re.escape(complaint)):
+        board(name).reached_by(kind, address)
+
+
+def test_a_phy_that_the_pin_out_has_not() -> None:
+    made = board("ecpix5-85f").reached_by("ethernet")
+    with pytest.raises(BoardError, match=r"its pin-out has no eth_rgmii number 3: see phy in \[ethernet\]"):
+        replace(made, ethernet=replace(made.ethernet, phy=3)).pins()
+
+
+@pytest.mark.parametrize("mac", ["02:00:00:00:00", "03:00:00:00:00:01", "02-00-00-00-00-01"])
+def test_an_ethernet_address_that_is_none(mac: str) -> None:
+    link = replace(board("ecpix5-85f").link, kind="ethernet", mac=mac)
+    with pytest.raises(ValueError, match="is no address of one Ethernet port"):
+        _ = link.numbers
+    assert replace(link, mac="02:00:00:00:00:0A").numbers[0] == 0x0200_0000_000A
