@@ -112,7 +112,7 @@ def _check_board(
         (port,) = there
     # What can be known is said before anything that takes long.
     if port.startswith(SCHEME):
-        on = on.reached_by("ethernet", parse(port)[0])
+        on = on.reached_by("ethernet", *parse(port))
     if why := missing(port):
         raise AmphwError(why)
     if put:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,8 +93,9 @@ def codesign(
     the board's room, and the cycles of the circuit."""
     pin_blas()
     from amphw.ir.errors import AmphwError
-    from amphw.library.codesign.making import Made, make, search
+    from amphw.library.codesign.making import make, search
     from amphw.models import MODELS, get_model
+    from amphw.rtl.build.board_files import check_tools, prepare
     from amphw.rtl.build.boards import board as find_board
 
     def say(text: str) -> None:
@@ -103,32 +105,26 @@ def codesign(
         raise AmphwError("--build writes files: say where (--out DIR)")
     on, found = find_board(goal.board), get_model(model)
     if job.out is not None:
-        _prepare(job.out)
+        prepare(job.out)
+    if job.build:  # what is missing is said before anything takes long
+        check_tools(on, simulate=False)
+        on.pins()
     chosen, front = search(
         model, found, on, config, settings or (), goal.loss, goal.lanes, goal.keys, job.minutes,
         model not in MODELS, say,
     )  # fmt: skip
     facts = _facts(found.name, on, chosen, front)
-    made: list[Made] = []
     if job.out is not None:
         facts["files"] = _files(job.out, found.name, on, front, facts)
         if job.build:
-            made = make(chosen, on, front, job.out, say)
-            facts["built"] = [each.to_json() for each in made]
-            (job.out / FRONT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            facts["built"] = []
+            for each in make(chosen, on, front, job.out, say):
+                facts["built"].append(each.to_json())
+                (job.out / FRONT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     if as_json:
         emit_json(facts)
     else:
         _show(front, facts, on)
-
-
-def _prepare(out: Path) -> None:
-    from amphw.ir.errors import AmphwError
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AmphwError(f"{out} cannot be made ({error.strerror}). Give another folder (--out).") from error
 
 
 def _facts(name: str, on: Board, chosen: Recommended, found: Found) -> dict[str, Any]:
@@ -217,7 +213,7 @@ def _show(found: Found, facts: dict[str, Any], on: Board) -> None:
         )  # fmt: skip
     say.print(rows)
     reference = facts["float32"]
-    say.print(f"float32: {metric} {number(reference['median'])}, median of {len(reference['seeds'])} seeds")
+    say.print(f"float32: {metric} {number(reference['median'])}, {_seeds(reference['seeds'])}")
     say.print(f"clock: {number(facts['clock_mhz'])} MHz, assumed; what its link takes is not in these rates")
     if found.chosen is None:
         say.print("chosen: none, all lose more than --loss allows; choose more, or more epochs")
@@ -231,14 +227,23 @@ def _show(found: Found, facts: dict[str, Any], on: Board) -> None:
         sizes = found.chosen.design.fit.plan.sizes
         say.print(
             f"chosen (*): {found.chosen.formats}, {sizes.lanes} lanes, {found.chosen.design.fit.keys} keys: "
-            f"{said}"
+            f"{said}, {_seeds(found.chosen.scores)}"
         )
     for text in found.left_out:
         say.print(f"left out for want of time (--minutes): {text}")
     for each in facts.get("built", ()):
+        what = f"{each['formats']}, {each['lanes']} lanes"
+        if each["refused"]:
+            say.print(f"not built: {what}: {each['refused']}")
+            continue
+        timing = f"; timing allows {number(each['fmax_mhz'])} MHz" if each["fmax_mhz"] is not None else ""
         say.print(
-            f"built: {each['formats']}, {each['lanes']} lanes, in {each['folder']}: {each['luts']:,} look-up "
-            f"tables, the estimate was {each['error']:+.1%} off; timing allows {number(each['fmax_mhz'])} MHz"
+            f"built: {what}, in {each['folder']}: {each['luts']:,} look-up tables, the estimate was "
+            f"{each['error']:+.1%} off{timing}"
         )
     for kind, path in facts["files"].items():
         say.print(f"{kind}: {path}")
+
+
+def _seeds(scores: Sequence[float]) -> str:
+    return f"median of {len(scores)} seeds" if len(scores) > 1 else "with one seed"

@@ -74,7 +74,8 @@ def make(board: Board, say: Callable[[str], None], out: Path | None = None) -> P
     model = get_model(MODEL)
     pins = board.pins()
     check_tools(board, simulate=False)
-    where = board.name if board.link.kind == "serial" else f"{board.name}-{board.link.address}"
+    link = board.link
+    where = board.name if link.kind == "serial" else f"{board.name}-{link.address}-{link.port}"
     out = out or cache_root() / "self-test" / where
     for lanes in LANES:
         wanted = Wanted(settings=SETTINGS, lanes=lanes, keys=1)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ pytest.importorskip("amaranth")
 
 from amphw.library.codesign import making
 from amphw.library.codesign.trials import FLOAT32, Result, Trial
+from amphw.rtl.build import board_files
+from amphw.rtl.build.fit import FitError
 from amphw.rtl.numbers.formats import Formats
 
 SMALL = ("codesign", "list-reduction", "--set", "hidden=8", "--set", "epochs=6", "--board", "ulx3s-85f")
@@ -75,6 +78,38 @@ def test_the_table_and_the_files(amphw, tmp_path: Path) -> None:
     assert {p["lanes"] for p in written["front"]} == {4}
     assert (tmp_path / "design" / "front.png").read_bytes().startswith(b"\x89PNG")
     assert written["files"] == {"front": "design/codesign.json", "picture": "design/front.png"}
+
+
+def test_circuits_are_built(amphw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen one with its bitstream; one that cannot be placed is told, and loses nothing."""
+    asked: list[tuple[int, Path, bool]] = []
+
+    def build(fits: Any, board: Any, out: Path, pins: Any, mhz: Any, bitstream: bool, *others: Any) -> Any:
+        [fit] = fits
+        asked.append((fit.plan.sizes.lanes, out, bitstream))
+        if not bitstream and fit.plan.sizes.lanes > 2:
+            raise FitError("it does not fit after all")
+        out.mkdir()
+        return SimpleNamespace(synthesis=SimpleNamespace(luts=2 * fit.estimate.luts, fmax_mhz=71.5))
+
+    monkeypatch.setattr(board_files, "build", build)
+    done = amphw(*SMALL, "--out", "design", "--build")
+    assert done.exit_code == 0, done.stderr
+    (chosen, *others) = asked
+    assert chosen[1:] == (Path("design/circuit"), True) and len(others) == 2
+    assert not any(bitstream for *_, bitstream in others)
+    assert len({lanes for lanes, *_ in asked}) == 3
+    assert "the estimate was -50.0% off; timing allows 71.5 MHz" in done.stdout
+    assert "not built: " in done.stdout and "it does not fit after all" in done.stdout
+    built = json.loads((tmp_path / "design" / "codesign.json").read_text())["built"]
+    assert [each["error"] for each in built if not each["refused"]] == [-0.5, -0.5]
+    assert (tmp_path / "design" / "circuit" / "run.toml").is_file()
+
+
+def test_a_folder_that_cannot_be_written(amphw, tmp_path: Path) -> None:
+    (tmp_path / "design").write_text("")
+    done = amphw(*SMALL, "--out", "design")
+    assert done.exit_code == 1 and "design is a file, not a folder" in done.stderr
 
 
 def test_nothing_is_within_the_loss(amphw) -> None:

@@ -105,11 +105,21 @@ def test_what_there_is_no_time_for_is_left_out_and_said() -> None:
     assert len(least.front) >= 1 and "2 further seeds" in least.left_out
 
 
+def test_one_epoch_is_no_whole_training_in_every_round() -> None:
+    played = Played(by_width)
+    search = Search(
+        played, Room(), "accuracy", 1, 5, 40, 1.0, 60.0, lambda text: None, clock=lambda: played.seconds
+    )  # type: ignore[arg-type]
+    found = search.run(None, None)
+    assert {len(p.scores) for p in found.front} <= {1, SEEDS}
+    assert all(str(p.formats) != candidates.WIDE for p in found.front)
+
+
 def test_nothing_learns() -> None:
     with pytest.raises(AmphwError, match=r"float32 does not learn with these settings \(training diverged"):
         searched(Played(lambda t: math.nan))
     with pytest.raises(AmphwError, match="in none of the formats that were tried did it learn"):
-        searched(Played(lambda t: 0.9 if t.device == FLOAT32 or t.epochs == EPOCHS else math.nan))
+        searched(Played(lambda t: 0.9 if t.whole else math.nan))
 
 
 POINT = st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
@@ -142,6 +152,8 @@ def test_candidates_are_near_what_was_seen(value: int, weight: int, gradient: in
 def test_an_error_is_lost_in_per_cent() -> None:
     assert candidates.lost(0.66, 0.6, "mae") == pytest.approx(10)
     assert candidates.lost(0.9, 0.92, "accuracy") == pytest.approx(2)
+    assert candidates.lost(-3.0, -4.0, "loss") == pytest.approx(25)
+    assert candidates.lost(0.0, 0.0, "loss") == 0 and candidates.lost(0.1, 0.0, "loss") == math.inf
     assert (
         candidates.goodness(0.5, "mae")
         > candidates.goodness(0.6, "mae")

@@ -17,7 +17,7 @@ from amphw.host.session import graph_of, update_rules
 from amphw.ir.update import UpdateRule
 from amphw.models.base import Model
 from amphw.rtl.build.boards import Board
-from amphw.rtl.build.fit import LANES, Fit, FitError, fits
+from amphw.rtl.build.fit import Fit, fits
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.timing.circuit import Circuits
 
@@ -56,28 +56,22 @@ class Bench:
     def designs(self, formats: Formats, lanes: int | None, keys: int | None) -> list[Design]:
         """For each number of lanes that fits, the circuit with the least keys that is as fast as any.
 
-        lanes, keys: exactly so many. Raises FitError where nothing fits.
+        lanes, keys: exactly so many. Raises FitError where nothing fits, GraphError for what no circuit
+        can run.
         """
-        found = []
-        refused: FitError | None = None
-        for each in (lanes,) if lanes is not None else LANES:
-            try:
-                [fit] = self._fits(formats, each, keys)
-            except FitError as error:
-                refused = refused or error
-                continue
-            tried = [fit.keys] if keys is not None else _numbers(fit.keys)
-            rates = {many: self._rate(each, many) for many in tried}
-            least = next(many for many, rate in rates.items() if rate >= NEARLY * max(rates.values()))
-            if least != fit.keys:
-                [fit] = self._fits(formats, each, least)
-            found.append(Design(fit, rates[least]))
-        if not found:
-            assert refused is not None
-            raise refused
-        return found
+        return [self._least(fit, formats, keys) for fit in self._fits(formats, lanes, keys)]
 
-    def _fits(self, formats: Formats, lanes: int, keys: int | None) -> list[Fit]:
+    def _least(self, fit: Fit, formats: Formats, keys: int | None) -> Design:
+        """With memory for no more keys than it takes."""
+        lanes = fit.plan.sizes.lanes
+        tried = [fit.keys] if keys is not None else _numbers(fit.keys)
+        rates = {many: self._rate(lanes, many) for many in tried}
+        least = next(many for many, rate in rates.items() if rate >= NEARLY * max(rates.values()))
+        if least != fit.keys:
+            [fit] = self._fits(formats, lanes, least)
+        return Design(fit, rates[least])
+
+    def _fits(self, formats: Formats, lanes: int | None, keys: int | None) -> list[Fit]:
         train = self._cfg.train
         return fits(
             self._graph, self._rules, formats, self._board, train.max_active_keys, train.max_infer_keys,

@@ -79,7 +79,9 @@ def lost(score: float, reference: float, metric: str) -> float:
     """Points of a share that a score lies below the reference; of an error, per cent that it lies above."""
     if higher_is_better(metric):
         return 100.0 * (reference - score)
-    return 100.0 * (score / reference - 1.0)
+    if score == reference:
+        return 0.0
+    return 100.0 * (score - reference) / abs(reference) if reference else math.copysign(math.inf, score)
 
 
 def by_formats(results: Sequence[Result]) -> Mapping[str, list[float]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from amphw.library.codesign.trials import Trainers
 from amphw.library.hardware_settings import Recommended, Wanted, recommended
 from amphw.models.base import Model
 from amphw.rtl.build.boards import Board
+from amphw.rtl.build.fit import FitError
 from amphw.rtl.fixed.parameters import UPDATES
+from amphw.rtl.toolchain.environment import ToolchainError
 
 OTHERS = 2
 """Points of the front that are placed beside the chosen one, to see how far the estimates are off."""
@@ -56,13 +58,17 @@ def search(
 
 @dataclass(frozen=True)
 class Made:
-    """A point that was built. error: of its estimated look-up tables, as a fraction of those mapped."""
+    """A point that was built. luts: as mapped. error: of their estimate, as a fraction of those.
+
+    refused: why it was not built, and nothing else is known; empty where it was.
+    """
 
     point: Point
-    luts: int
-    error: float
-    fmax_mhz: float | None
     folder: Path
+    luts: int | None = None
+    error: float | None = None
+    fmax_mhz: float | None = None
+    refused: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,30 +78,33 @@ class Made:
             "error": self.error,
             "fmax_mhz": self.fmax_mhz,
             "folder": str(self.folder),
+            "refused": self.refused,
         }
 
 
 def make(
     chosen: Recommended, board: Board, found: Found, out: Path, say: Callable[[str], None]
-) -> list[Made]:
+) -> Iterator[Made]:
     """Build the chosen point with its bitstream, and place two others; each in a folder of its own.
 
-    Takes minutes each. Raises FitError or ToolchainError.
+    Takes minutes each. One that does not fit after all, or that a tool fails at, is told and not built.
     """
-    from amphw.rtl.build.board_files import build, check_tools
+    from amphw.rtl.build.board_files import build
     from amphw.rtl.plan.remedies import Remedies
 
-    check_tools(board, simulate=False)
-    pins, made = board.pins(), []
     for number, point in enumerate(_points(found)):
         folder = out / ("circuit" if point is found.chosen else f"other-{number}")
         say(f"building {point.formats}, {point.design.fit.plan.sizes.lanes} lanes, in {folder}")
         whole = point is found.chosen and not board.is_system
-        built = build([point.design.fit], board, folder, pins, None, whole, say, Remedies(None, None))
-        chosen.write(folder, point.design.fit.keys)
-        luts, guess = built.synthesis.luts, asdict(point.design.fit.estimate)["luts"]
-        made.append(Made(point, luts, guess / luts - 1, built.synthesis.fmax_mhz, folder))
-    return made
+        fit = point.design.fit
+        try:
+            built = build([fit], board, folder, board.pins(), None, whole, say, Remedies(None, None))
+        except (FitError, ToolchainError) as error:
+            yield Made(point, folder, refused=str(error))
+            continue
+        chosen.write(folder, fit.keys)
+        luts = built.synthesis.luts
+        yield Made(point, folder, luts, fit.estimate.luts / luts - 1, built.synthesis.fmax_mhz)
 
 
 def _points(found: Found) -> list[Point]:

@@ -70,8 +70,8 @@ class Search:
     """One search, of a model on a board.
 
     epochs: of a whole training. loss: how much worse than float32 the chosen may be, in points (of
-    an error, per cent). minutes: what does not end within them does not begin. say: is told how far
-    it is.
+    an error, per cent). minutes: after the first round, what would not end within them does not
+    begin, but for one candidate in each. say: is told how far it is.
     """
 
     trainers: Trainers
@@ -108,13 +108,14 @@ class Search:
     def _explored(self) -> list[float]:
         """Float32, and one run in wide formats -> the scores of float32."""
         short = max(1, self.epochs // candidates.ROUNDS[0])
-        wide = self._trial(candidates.first(self.accumulator), short)
-        floats = [Trial(FLOAT32, self.epochs, self.seed + k) for k in range(SEEDS)]
-        found = self._round("float32, and what formats must hold", [wide, *floats])
-        scores = [r.score for r in found if r.trial.device == FLOAT32 and math.isfinite(r.score)]
+        wide = Trial(self._fixed(candidates.first(self.accumulator)), short, self.seed)
+        floats = [Trial(FLOAT32, self.epochs, self.seed + k, whole=True) for k in range(SEEDS)]
+        self._round("float32, and what formats must hold", [wide, *floats])
+        ended = [r for r in self.results if r.trial.device == FLOAT32]
+        scores = [r.score for r in ended if math.isfinite(r.score)]
         if not scores:
             raise AmphwError(
-                f"float32 does not learn with these settings ({self.results[-1].broke}): choose others "
+                f"float32 does not learn with these settings ({ended[0].broke}): choose others "
                 "(--set) for the hardware's optimisers, sgd and momentum"
             )
         return scores
@@ -131,7 +132,8 @@ class Search:
             # What comes later needs a share of the time, with one candidate at least.
             later = sum(self.epochs // other for other in candidates.ROUNDS if other < part)
             going = self._affordable(going, epochs, later + SEEDS * self.epochs)
-            found = self._round(f"formats for {epochs} epochs", [self._trial(f, epochs) for f in going])
+            tried = [Trial(self._fixed(f), epochs, self.seed) for f in going]
+            found = self._round(f"formats for {epochs} epochs", tried)
             kept = -(-len(going) // candidates.KEPT)
             best = candidates.survivors(found, self.metric, kept)
             if not best:
@@ -142,14 +144,14 @@ class Search:
     def _whole(self, going: Sequence[Formats]) -> Mapping[str, list[float]]:
         """Scores at the end of training, by formats."""
         going = self._affordable(going, self.epochs, (SEEDS - 1) * self.epochs)
-        self._round("formats to the end", [self._trial(f, self.epochs) for f in going])
+        self._round("formats to the end", [self._whole_trial(f) for f in going])
         best = candidates.survivors(self._ended(), self.metric, 1)
         if not best:
             raise AmphwError("in all formats that came so far it diverged in the end: choose a smaller rate")
         [winner] = best
         formats = Formats.parse(winner.trial.formats)
-        seeds = [self._trial(formats, self.epochs, self.seed + k) for k in range(1, SEEDS)]
-        small = [self._trial(f, self.epochs) for f in candidates.variants(formats)]
+        seeds = [self._whole_trial(formats, k) for k in range(1, SEEDS)]
+        small = [self._whole_trial(f) for f in candidates.variants(formats)]
         most = self._time_for(len(seeds) + len(small), self.epochs)
         if most < len(seeds) + len(small):
             self.left_out.append(f"{len(small)} formats with less memory for a weight")
@@ -163,9 +165,8 @@ class Search:
     def _ended(self) -> list[Result]:
         """Runs in fixed point that came to the end of a whole training."""
         return [
-            r for r in self.results
-            if r.trial.device != FLOAT32 and r.trial.epochs == self.epochs and math.isfinite(r.score)
-        ]  # fmt: skip
+            r for r in self.results if r.trial.whole and r.trial.device != FLOAT32 and math.isfinite(r.score)
+        ]
 
     def _round(self, what: str, trials: Sequence[Trial]) -> list[Result]:
         found: list[Result] = []
@@ -203,8 +204,8 @@ class Search:
             self.left_out.append(f"{len(going) - many} of {len(going)} formats for {epochs} epochs")
         return list(going[:many])
 
-    def _trial(self, formats: Formats, epochs: int, seed: int | None = None) -> Trial:
-        return Trial(self._fixed(formats), epochs, self.seed if seed is None else seed)
+    def _whole_trial(self, formats: Formats, more: int = 0) -> Trial:
+        return Trial(self._fixed(formats), self.epochs, self.seed + more, whole=True)
 
     def _fixed(self, formats: Formats) -> str:
         return f"fixed:{formats}"

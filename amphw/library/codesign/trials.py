@@ -25,11 +25,15 @@ FLOAT32 = "cpu"
 
 @dataclass(frozen=True)
 class Trial:
-    """A training to its end. device: as for `amphw train`. epochs: to train for."""
+    """A training. device: as for `amphw train`.
+
+    whole: whether its score is that of a training to the end, and not one of a round that chooses.
+    """
 
     device: str
     epochs: int
     seed: int
+    whole: bool = False
 
     @property
     def formats(self) -> str:

@@ -88,7 +88,7 @@ def build(
             f"No open tool makes a bitstream for {board.chip.device}: leave out --bitstream. What is written "
             "for it is Verilog, and package.tcl, which makes a core for Vivado of it."
         )
-    _prepare(out)
+    prepare(out)
     complaint = hint = ""
     for fit in candidates:
         lanes = fit.plan.sizes.lanes
@@ -162,8 +162,8 @@ def _check_phy(made: Synthesis) -> None:
             )
 
 
-def _prepare(out: Path) -> None:
-    """Make the folder, and see that files can be written there."""
+def prepare(out: Path) -> None:
+    """Make the folder, and see that files can be written there. AmphwError where they cannot."""
     if out.exists() and not out.is_dir():
         raise AmphwError(f"{out} is a file, not a folder. Give another place (--out).")
     try:
@@ -185,7 +185,7 @@ def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
     from amphw.rtl.gateware.network.internet import Addresses
 
     if board.is_system:
-        return verilog(AxiStreamTop(plan))
+        return verilog(AxiStreamTop(plan), plain=True)  # as it is given away
 
     if board.link.kind == "serial":
         return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)

@@ -32,7 +32,7 @@ PHY_CLOCK = ClockNet("eth_rx_clk", 125.0, port=True, needed=True)
 
 
 @dataclass(frozen=True)
-class BoardLink:
+class LinkSettings:
     """[link]: what the host drives the circuit over."""
 
     kind: str = option(

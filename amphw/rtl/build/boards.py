@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 import amphw
 from amphw.ir.config_fields import ConfigError, option, read
 from amphw.ir.errors import AmphwError
-from amphw.rtl.build.board_links import AXI_STREAM, KINDS, PHY_CLOCK, BoardLink, Phy, rgmii_pins
+from amphw.rtl.build.board_links import ADDRESS, AXI_STREAM, KINDS, PHY_CLOCK, LinkSettings, Phy, rgmii_pins
 from amphw.rtl.isa.word_frames import LEAST_DIVISOR
 from amphw.rtl.toolchain.environment import require
 from amphw.rtl.toolchain.families import FAMILIES, Pin, Target, family
@@ -136,7 +137,7 @@ _SECTIONS: Mapping[str, type] = {
     "resources": Resources,
     "clock": Clock,
     "pins": Pins,
-    "link": BoardLink,
+    "link": LinkSettings,
     "ethernet": Phy,
     "loader": Loader,
     "notes": Notes,
@@ -153,7 +154,7 @@ class Board:
     resources: Resources
     clock: Clock
     pinout: Pins
-    link: BoardLink
+    link: LinkSettings
     ethernet: Phy
     loader: Loader
     notes: Notes
@@ -205,10 +206,12 @@ class Board:
         """Each clock of a circuit with the rate that timing must allow, the circuit's last."""
         return [*([PHY_CLOCK] if self.link.kind == "ethernet" else []), *clocking.nets()]
 
-    def reached_by(self, kind: str = "", address: str = "") -> Board:
-        """The same board, driven over a link of another kind, or at another address; "" leaves either as it
-        is. Raises BoardError."""
-        if not kind and not address:
+    def reached_by(self, kind: str = "", address: str = "", port: int = 0) -> Board:
+        """The same board, driven over a link of another kind, or at another address or UDP port.
+
+        "" and 0 leave each as it is. Raises BoardError.
+        """
+        if not kind and not address and not port:
             return self
         if self.is_system:
             raise BoardError(
@@ -216,15 +219,26 @@ class Board:
             )
         if kind and kind not in KINDS:
             raise BoardError(f"There is no link {kind!r}: --link is {' or '.join(KINDS)}.")
-        link = replace(self.link, kind=kind or self.link.kind, address=address or self.link.address)
+        if address and not _is_ipv4(address):
+            raise BoardError(f"{address!r} is no IPv4 address, such as {ADDRESS}")
+        link = replace(
+            self.link,
+            kind=kind or self.link.kind,
+            address=address or self.link.address,
+            port=port or self.link.port,
+        )
         if address and link.kind != "ethernet":
             raise BoardError(
                 f"{self.name} is driven over a serial line, which has no address: ask for --link ethernet"
             )
         said = f'[link]\nkind = "{link.kind}"\nbaud = {link.baud}\naddress = "{link.address}"\n'
-        said += f'mac = "{link.mac}"\nport = {link.port}\n\n'
-        rest = re.sub(r"^\[link\]\n.*?(?=^\[|\Z)", "", self.text, flags=re.MULTILINE | re.DOTALL)
-        return _checked(replace(self, link=link, text=f"{rest.rstrip()}\n\n{said.rstrip()}\n"))
+        said += f'mac = "{link.mac}"\nport = {link.port}\n'
+        text = f"{_SECTION_LINK.sub('', self.text).rstrip()}\n\n{said}"
+        try:
+            tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BoardError(f"{self.name}: write [link] of its file as a section of its own") from error
+        return _checked(replace(self, link=link, text=text))
 
     def pins(self) -> dict[str, Pin]:
         """The pins of the oscillator, `clk`, and of the link's ports: `rx` and `tx` of a serial line, or
@@ -289,6 +303,17 @@ def _pin(pins: Any, attributes: Mapping[str, Any], wired: Mapping[str, str], pai
     while ":" in site:
         site = wired.get(site, "")
     return Pin(site, {name: str(value) for name, value in attributes.items()})
+
+
+_SECTION_LINK = re.compile(r"^\[link\][ \t]*(?:#[^\n]*)?\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _checked(made: Board) -> Board:

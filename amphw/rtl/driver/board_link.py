@@ -38,7 +38,7 @@ class BoardLink:
     """
 
     def __init__(self, line: WordLine, patience: float):
-        self.line, self.patience = line, patience
+        self.line, self.patience = line, patience + line.lag
         self._offered, self._incoming = Messages(), Messages()
         self._queue: deque[np.ndarray] = deque()  # messages to be sent
         self._held = 0  # words in it

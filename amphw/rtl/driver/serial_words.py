@@ -28,7 +28,7 @@ class SerialWords:
 
     def __init__(self, line: Line, baud: int):
         self.line, self.baud, self.name = line, baud, line.name
-        self.strict = True
+        self.strict, self.lag = True, 0.0
         self._encoder, self._decoder = Encoder(), Decoder()
         self._came, self._first = 0, b""
 

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
-from amphw.rtl.driver.datagram_end import DatagramEnd
+from amphw.rtl.driver.datagram_end import PING, DatagramEnd
 from amphw.rtl.isa.datagrams import HOLD, PORT
 from amphw.rtl.isa.wire import WORD
 
@@ -62,7 +62,7 @@ class UdpLine:
 
     def __init__(self, port: str, patience: float):
         host, number = parse(port)
-        self.name, self.patience, self.strict = port, patience, True
+        self.name, self.patience, self.strict, self.lag = port, patience, True, 4 * PING
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._end: DatagramEnd | None = None
         self._error = 0
@@ -121,9 +121,13 @@ class UdpLine:
         return words * WORD / BITS_PER_S
 
     def close(self) -> None:
-        if self._end is not None and self._end.open:
-            self._send(self._end.end())
-        self._socket.close()
+        try:
+            if self._end is not None and self._end.open:
+                self._send(self._end.end())
+        except DeviceLostError:  # then the circuit lets go of this host by itself
+            pass
+        finally:
+            self._socket.close()
 
     def complaint(self) -> str:
         return (
@@ -191,7 +195,9 @@ class UdpLine:
     def _receive(self, seconds: float) -> bytes | None:
         try:
             self._socket.settimeout(seconds)
-            return self._socket.recv(LARGEST)
+            came = self._socket.recv(LARGEST)
+            self._error = 0  # which has passed
+            return came
         except (TimeoutError, BlockingIOError):
             return None
         except OSError as error:

@@ -10,7 +10,8 @@ import numpy as np
 class WordLine(Protocol):
     """name: as the user knows it. window: words that may be on their way to the board, which has not been
     heard to have taken them. strict: whether what goes wrong on the line ends it, as it does but for
-    `settle`.
+    `settle`. lag: seconds by which it notices later than who waits for an answer that nothing comes at
+    all; its own message tells more of that.
 
     Every method raises DeviceLostError where the line has gone for good.
     """
@@ -18,6 +19,7 @@ class WordLine(Protocol):
     name: str
     window: int
     strict: bool
+    lag: float
 
     @property
     def identity(self) -> int | None:

@@ -17,7 +17,7 @@ from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from amphw.library.estimating.network import circuit, circuit_origins
 from amphw.library.estimating.said import Said
-from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder
+from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder, read_board
 from amphw.rtl.driver import verilator
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.toolchain.families import FAMILIES, Pin
@@ -248,13 +248,26 @@ def test_an_address_is_written_into_the_file_of_a_circuit(tmp_path: Path) -> Non
         ("ulx3s-85f", "ethernet", "", "ulx3s-85f cannot be driven over Ethernet: its file names no PHY"),
         ("icebreaker", "ethernet", "", "icebreaker cannot be driven over Ethernet: its chip is no ECP5"),
         ("ecpix5-85f", "", "10.0.0.7", "is driven over a serial line, which has no address: ask for --link"),
-        ("ecpix5-85f", "ethernet", "10.0.0", "ecpix5-85f: [link] of its file: Expected 4 octets in '10.0.0'"),
+        ("ecpix5-85f", "ethernet", "10.0.0", "'10.0.0' is no IPv4 address, such as 192.168.1.50"),
+        ("zynq-7020", "ethernet", "", "zynq-7020 has two AXI4-Streams and no other link"),
         ("ecpix5-85f", "token-ring", "", "There is no link 'token-ring': --link is serial or ethernet."),
     ],
 )
 def test_a_link_that_a_board_has_not(name: str, kind: str, address: str, complaint: str) -> None:
     with pytest.raises(BoardError, match=re.escape(complaint)):
         board(name).reached_by(kind, address)
+
+
+def test_a_link_that_a_file_writes_in_its_own_way(tmp_path: Path) -> None:
+    text = board("versa-ecp5").text
+    (tmp_path / "mine.toml").write_text(text.replace("[link]\n", "[link]   # over USB\n"))
+    made = read_board(tmp_path / "mine.toml").reached_by("ethernet", "10.0.0.7", 4000)
+    (tmp_path / "again.toml").write_text(made.text)
+    assert read_board(tmp_path / "again.toml").link == made.link and made.link.port == 4000
+    rest = re.sub(r"^\[link\]\n.*?(?=^\[)", "", text, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "inline.toml").write_text('link = {kind = "serial"}\n' + rest)
+    with pytest.raises(BoardError, match=r"write \[link\] of its file as a section of its own"):
+        read_board(tmp_path / "inline.toml").reached_by("ethernet")
 
 
 def test_a_phy_that_the_pin_out_has_not() -> None:
