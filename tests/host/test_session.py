@@ -130,6 +130,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
     assert given == {
         "links": "",
         "clock": "",
+        "lanes": 16,
         "silence": 3.5,
         "placing": "heuristic",
         "workers": 3,

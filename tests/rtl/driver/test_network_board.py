@@ -127,12 +127,14 @@ def test_another_host_is_refused_while_one_trains(
 ) -> None:
     monkeypatch.setattr(udp_line, "HOLD", 0.0)
     first = BoardDevice(f"{board.port},circuit={folder}")
-    first.load(problem()[0], {"*": RULE}, OPTIONS)
+    graph, instances = problem()
+    first.load(graph, {"*": RULE}, OPTIONS)
     busy, stop = threading.Event(), threading.Event()
 
     def works() -> None:
         while not stop.is_set():
-            first.turn()
+            first.submit(0, 1, instances[0], Mode.TRAIN)
+            first.drain()
             busy.set()
 
     thread = threading.Thread(target=works)
