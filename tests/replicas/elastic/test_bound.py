@@ -51,9 +51,9 @@ def test_who_leaves_while_the_bound_holds_it_is_not_further_ahead(tmp_path: Path
         ends.set()
         job.board.stop("tried")
     rows = [seen.figures for seen in job.board.table.seen.values()]
-    assert max(each["lead"] for each in rows) == 3, (
-        rows
-    )  # the bound, one partition and one round, and one more
+    # The bound, one partition and one round; and one more where it held somebody just then.
+    assert 2 <= max(each["lead"] for each in rows) <= 3, rows
+    assert any(each["blocked"] > 0 for each in rows), rows
 
 
 @pytest.mark.parametrize("joins", daily([True], [False]))
