@@ -38,22 +38,23 @@ def test_who_leaves_while_the_bound_holds_it_is_not_further_ahead(tmp_path: Path
     ends = threading.Event()
 
     def creeps(where: str) -> None:
-        time.sleep(0.02 if where == "poll" and not ends.is_set() else 0.0)
+        # So slow that the others are held whenever they leave, on a busy machine, too.
+        time.sleep(0.1 if where == "poll" and not ends.is_set() else 0.0)
 
     toy = ["mode=async", "replicas.every=1", "replicas.partitions=1", "replicas.staleness=1", "epochs=100000"]
-    with Job(tmp_path, 4, *toy) as job:
-        stops = [job.start(strike) for strike in (slowly, slowly, slowly, creeps)]
-        for stop in stops[:3]:
+    with Job(tmp_path, 7, *toy) as job:
+        stops = [job.start(strike) for strike in (*[slowly] * 6, creeps)]
+        for stop in stops[:6]:
             closed = len(job.board.table.leases.closed)
             until(lambda closed=closed: len(job.board.table.leases.closed) > closed + 3)  # type: ignore[misc]
             stop.set()
-        until(lambda: len(job.board.table.present(LEFT)) == 3)
+        until(lambda: len(job.board.table.present(LEFT)) == 6)
         ends.set()
         job.board.stop("tried")
     rows = [seen.figures for seen in job.board.table.seen.values()]
-    # The bound, one partition and one round; and one more where it held somebody just then.
-    assert 2 <= max(each["lead"] for each in rows) <= 3, rows
-    assert any(each["blocked"] > 0 for each in rows), rows
+    assert max(each["lead"] for each in rows) == 3, (
+        rows
+    )  # the bound, one partition and one round, and one more
 
 
 @pytest.mark.parametrize("joins", daily([True], [False]))
