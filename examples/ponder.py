@@ -26,7 +26,7 @@ class Ponder(PlainModel[Config]):
     metrics = ("loss", "accuracy", "turns")
     defaults = {
         "train": {"epochs": 12, "max_active_keys": 8},
-        "update": {"optimizer": "adam", "lr": 0.005, "min_update_interval": 64},
+        "update": {"optimizer": "adam", "lr": 0.01, "min_update_interval": 16},
     }
 
     def write(self, cfg):
