@@ -22,6 +22,7 @@ from amaranth.sim import Simulator
 from amphw.rtl.gateware.lanes.engine import LaneEngine
 from amphw.rtl.gateware.lanes.shape import LaneShape
 from amphw.rtl.isa.commands import LaneOp
+from sim.memory import read_of
 
 SIZE = 64
 ADDRESS_BITS = 10
@@ -42,8 +43,7 @@ def with_memory(engine: LaneEngine) -> Module:
         shape=16, depth=1 << ADDRESS_BITS, init=[], attrs={"no_rw_check": 1}
     )
     for port in (engine.read_a, engine.read_b):
-        read = payload.read_port()
-        m.d.comb += [read.en.eq(port.en), read.addr.eq(port.addr), port.data.eq(read.data)]
+        m.d.comb += port.data.eq(read_of(m, payload, port.addr))
     write, port = payload.write_port(), engine.write
     m.d.comb += [write.en.eq(port.en), write.addr.eq(port.addr), write.data.eq(port.data)]
     return m

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.isa import events
 from amphw.rtl.isa.commands import IndexMode, LaneOp, VectorOp
@@ -140,6 +141,7 @@ class Memory:
     def restart(self) -> None:
         self._granted: list[str] = []
         self._read: dict[str, int] = {}
+        self._coming = deque([self._read] * READ_LATENCY)
 
     def drive(self) -> None:
         granted = [
@@ -147,11 +149,13 @@ class Memory:
             for kind in (True, False)
             if self.pace()
         ]
+        come = self._coming.popleft()
         for name, grant in self._grants.items():
             grant.value = name in granted
             if not FREE[name]:
-                self._ports[name][2].value = self._read.get(name, random.getrandbits(16))
+                self._ports[name][2].value = come.get(name, random.getrandbits(16))
         self._granted, self._read = granted, {}
+        self._coming.append(self._read)
 
     def sample(self) -> None:
         for name in self._granted:

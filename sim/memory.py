@@ -6,7 +6,24 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib.memory import Memory
+
+from amphw.rtl.gateware.ports import READ_LATENCY
+
 READS, WRITE = ("read_a", "read_b"), "write"
+
+
+def read_of(m: Module, memory: Memory, address: Value) -> Value:
+    """The word at an address, as a payload memory gives it: READ_LATENCY cycles later."""
+    port = memory.read_port()
+    m.d.comb += port.addr.eq(address)
+    word: Value = port.data
+    for _ in range(READ_LATENCY - 1):
+        later = Signal.like(word)
+        m.d.sync += later.eq(word)
+        word = later
+    return word
 
 
 class Payload:
@@ -20,22 +37,23 @@ class Payload:
         self.written: list[tuple[int, int]] = []
         self._reads = [(dut[f"{name}_en"], dut[f"{name}_addr"], dut[f"{name}_data"]) for name in READS]
         self._write = [dut[f"{WRITE}_{part}"] for part in ("en", "addr", "data")]
-        self._next = [0, 0]
+        self._coming = [[0] * READ_LATENCY for _ in READS]  # what the ports will give, the next one first
 
     def load(self, words: Sequence[int]) -> None:
         self.words[:] = words
         self.written.clear()
 
     def drive(self) -> None:
-        for (_, _, data), word in zip(self._reads, self._next, strict=True):
-            data.value = word & 0xFFFF
+        for (_, _, data), words in zip(self._reads, self._coming, strict=True):
+            data.value = words.pop(0) & 0xFFFF
 
     def sample(self) -> None:
         en, addr, data = self._write
         at = int(addr.value) if int(en.value) else None
         for k, (asked, where, _) in enumerate(self._reads):
             address = int(where.value) if int(asked.value) else at
-            self._next[k] = random.getrandbits(16) if address in (None, at) else self.words[address]
+            word = random.getrandbits(16) if address in (None, at) else self.words[address]
+            self._coming[k].append(word)
         if at is not None:
             word = int(data.value)
             word -= (word & 0x8000) << 1

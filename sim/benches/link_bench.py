@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import cocotb
 import numpy as np
 
 from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.models.link import Header, LinkModel, header_bits, header_words, random_message
@@ -36,17 +38,19 @@ class Engine:
             dut.write_addr.value, dut.write_data.value = self._write
 
     def sample(self) -> None:
-        if self._wanted is not None:
-            assert int(self.dut.read_data.value) == self._wanted, "the engine reads what was not written"
+        wanted = self._wanted.popleft()
+        if wanted is not None:
+            assert int(self.dut.read_data.value) == wanted, "the engine reads what was not written"
         # What is read while it is written is nobody's business.
         clear = self._read is not None and (self._write is None or self._write[0] != self._read)
-        self._wanted = self.model.payload[self._read] if clear else None  # type: ignore[index]
+        self._wanted.append(self.model.payload[self._read] if clear else None)  # type: ignore[index]
         if self._write is not None:
             self.model.payload[self._write[0]] = self._write[1]
 
     def restart(self) -> None:
         self.dut.read_en.value = self.dut.write_en.value = 0
-        self._wanted = self._read = self._write = None
+        self._read = self._write = None
+        self._wanted = deque([None] * READ_LATENCY)
 
 
 class Table:

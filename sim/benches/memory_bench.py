@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import cocotb
 
+from amphw.rtl.gateware.ports import READ_LATENCY
 from sim.bench import PACES, Bench, Pace, bursts, counted, settings
 
 WRITERS, READERS = ("put", "receive"), ("look", "send")
@@ -47,7 +49,7 @@ class Engines:
             for port in ports:
                 port.en.value = 0
         self.reads: list[tuple[Port, int]] = []
-        self.due: list[tuple[Port, int | None]] = []
+        self.due: deque[list[tuple[Port, int | None]]] = deque([[]] * READ_LATENCY)
         self.done = 0
         self.writes = self.reads_b = False
 
@@ -73,7 +75,7 @@ class Engines:
                 write.addr.value, write.data.value = self.words.written, self._word
 
     def sample(self) -> None:
-        for port, wanted in self.due:
+        for port, wanted in self.due.popleft():
             if wanted is not None:
                 got = int(port.data.value)
                 assert got == wanted, f"an engine reads {got:#x} instead of {wanted:#x}"
@@ -83,7 +85,9 @@ class Engines:
 
     def finish(self) -> None:
         """Once it is known what else is written in this cycle."""
-        self.due = [(p, None if at == self.words.written else w) for p, w, at in self._read_before_writes]
+        self.due.append(
+            [(p, None if at == self.words.written else w) for p, w, at in self._read_before_writes]
+        )
         if self.writes:
             assert self.words.written is not None
             self.words.words[self.words.written] = self._word
@@ -101,7 +105,7 @@ class Waiting:
         for port, _ in self.ports.values():
             port.en.value = 0
         self.asked: dict[str, tuple[int, int]] = {}
-        self.due: dict[str, int | None] = {}
+        self.due: deque[dict[str, int | None]] = deque([{}] * READ_LATENCY)
         self.served = dict.fromkeys(self.ports, 0)
 
     def drive(self) -> None:
@@ -114,7 +118,7 @@ class Waiting:
             port.en.value = name in self.asked
 
     def sample(self) -> None:
-        for name, wanted in self.due.items():
+        for name, wanted in self.due.popleft().items():
             got = int(self.ports[name][0].data.value)
             assert wanted is None or got == wanted, f"{name} reads {got:#x} instead of {wanted:#x}"
         done = [name for name, (_, served) in self.ports.items() if int(served.value)]
@@ -129,7 +133,7 @@ class Waiting:
             if name in done:
                 address, word = self.asked[name]
                 self.words.written, self.words.words[address] = address, word
-        self.due = {n: None if reads[n] == self.words.written else w for n, w in before.items()}
+        self.due.append({n: None if reads[n] == self.words.written else w for n, w in before.items()})
         self.asked = {name: what for name, what in self.asked.items() if name not in done}
         self.engines.finish()
 

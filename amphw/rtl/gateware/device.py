@@ -22,6 +22,7 @@ from amphw.rtl.gateware.lanes.engine import LaneEngine
 from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
 from amphw.rtl.gateware.link.ends import Generations, Receiver, Sender
 from amphw.rtl.gateware.payload_memory import PayloadMemory
+from amphw.rtl.gateware.streams import Hold
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.unit import VectorUnit
 from amphw.rtl.isa import events
@@ -85,6 +86,8 @@ class Device(wiring.Component):
 
     def __init__(self, plan: HardwarePlan, writes: bool = False):
         self.plan, self.writes = plan, writes
+        self.waiting = Signal()
+        """The controller's messages that have not been taken by the sender."""
         self.shape = control_shape(plan)
         self.lanes_shape = lane_shape(plan)
         used = {
@@ -185,6 +188,7 @@ class Device(wiring.Component):
                 & controller.resting
                 & receiver.resting
                 & sender.resting
+                & ~self.waiting
                 & ~keeper.hold
             ),
         ]
@@ -264,10 +268,14 @@ class Device(wiring.Component):
         """Messages wait in a queue; answers and faults come first."""
         width = Job().size
         m.submodules.jobs = jobs = SyncFIFOBuffered(width=width, depth=JOBS)
+        # The controller's states choose what it sends: that takes a cycle of its own.
+        m.submodules.job = job = Hold(Job())
+        wiring.connect(m, controller.job, job.i)
         m.d.comb += [
-            jobs.w_data.eq(controller.job.payload),
-            jobs.w_en.eq(controller.job.valid),
-            controller.job.ready.eq(jobs.w_rdy),
+            jobs.w_data.eq(job.o.payload),
+            jobs.w_en.eq(job.o.valid),
+            job.o.ready.eq(jobs.w_rdy),
+            self.waiting.eq(job.o.valid | (jobs.level != 0)),
         ]
         with m.If(keeper.answer.valid):
             m.d.comb += [

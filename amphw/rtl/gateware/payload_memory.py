@@ -1,5 +1,8 @@
 """The payload memory: 16-bit words, twice, so that two are read and one is written in a cycle.
 
+Addresses, and words to be written, are registered before they go to the blocks, and words that were read
+behind them: see READ_LATENCY. A reader sees what was written in an earlier cycle than that of its `en`.
+
 The engines come first and never wait. What the link and the controller want is done in cycles that the
 engines leave free; the engines always come to an end, so nobody waits forever.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -82,37 +85,46 @@ class PayloadMemory(wiring.Component):
         m = Module()
         copies = [Copy(self.address_bits, self.depth, self.part) for _ in "ab"]
         m.submodules.copy_a, m.submodules.copy_b = copies
-        reads = [copy.read for copy in copies]
-        writes = [copy.write for copy in copies]
-        self._write(m, writes)
-        m.d.comb += reads[0].addr.eq(self.lanes_read_a.addr)
-        with m.If(self.vector_read_a.en):
-            m.d.comb += reads[0].addr.eq(self.vector_read_a.addr)
-        m.d.comb += [self.lanes_read_a.data.eq(reads[0].data), self.vector_read_a.data.eq(reads[0].data)]
-        everyone = (self.lanes_read_b, self.vector_read_b, self.look, self.send)
-        m.d.comb += [port.data.eq(reads[1].data) for port in everyone]
+        self._write(m, [copy.write for copy in copies])
+        for copy, readers in zip(copies, self._readers(), strict=True):
+            word = Signal(signed(BITS), reset_less=True)
+            m.d.sync += word.eq(copy.read.data)
+            m.d.comb += [reader.data.eq(word) for reader in readers]
+        a, b = (copy.read.addr for copy in copies)
+        m.d.sync += a.eq(Mux(self.vector_read_a.en, self.vector_read_a.addr, self.lanes_read_a.addr))
         with m.If(self.lanes_read_b.en):
-            m.d.comb += reads[1].addr.eq(self.lanes_read_b.addr)
+            m.d.sync += b.eq(self.lanes_read_b.addr)
         with m.Elif(self.vector_read_b.en):
-            m.d.comb += reads[1].addr.eq(self.vector_read_b.addr)
+            m.d.sync += b.eq(self.vector_read_b.addr)
         with m.Elif(self.look.en):
-            m.d.comb += [reads[1].addr.eq(self.look.addr), self.look.done.eq(1)]
+            m.d.sync += b.eq(self.look.addr)
+            m.d.comb += self.look.done.eq(1)
         with m.Elif(self.send.en):
-            m.d.comb += [reads[1].addr.eq(self.send.addr), self.send.done.eq(1)]
+            m.d.sync += b.eq(self.send.addr)
+            m.d.comb += self.send.done.eq(1)
         return m
+
+    def _readers(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Of either copy, whoever reads there."""
+        return (
+            (self.lanes_read_a, self.vector_read_a),
+            (self.lanes_read_b, self.vector_read_b, self.look, self.send),
+        )
 
     def _write(self, m: Module, ports: list[Any]) -> None:
         en, addr, word = Signal(), Signal(self.address_bits), Signal(signed(BITS))
         for port in ports:
             m.d.comb += [port.en.eq(en), port.addr.eq(addr), port.data.eq(word)]
-        m.d.comb += en.eq(1)
+        m.d.sync += en.eq(1)
         with m.If(self.lanes_write.en):
-            m.d.comb += [addr.eq(self.lanes_write.addr), word.eq(self.lanes_write.data)]
+            m.d.sync += [addr.eq(self.lanes_write.addr), word.eq(self.lanes_write.data)]
         with m.Elif(self.vector_write.en):
-            m.d.comb += [addr.eq(self.vector_write.addr), word.eq(self.vector_write.data)]
+            m.d.sync += [addr.eq(self.vector_write.addr), word.eq(self.vector_write.data)]
         with m.Elif(self.put.en):
-            m.d.comb += [addr.eq(self.put.addr), word.eq(self.put.data), self.put.done.eq(1)]
+            m.d.sync += [addr.eq(self.put.addr), word.eq(self.put.data)]
+            m.d.comb += self.put.done.eq(1)
         with m.Elif(self.receive.en):
-            m.d.comb += [addr.eq(self.receive.addr), word.eq(self.receive.data), self.receive.done.eq(1)]
+            m.d.sync += [addr.eq(self.receive.addr), word.eq(self.receive.data)]
+            m.d.comb += self.receive.done.eq(1)
         with m.Else():
-            m.d.comb += en.eq(0)
+            m.d.sync += en.eq(0)

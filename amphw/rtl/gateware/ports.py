@@ -1,6 +1,6 @@
 """Ports of the payload memory, from the point of view of the unit that uses them.
 
-A unit never waits for the memory: data is there in the cycle after `en`, and a write always happens.
+A unit never waits for the memory: data is there READ_LATENCY cycles after `en`, and a write always happens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.numbers.formats import BITS
 
+READ_LATENCY = 3
+"""Cycles from an address to its word. A large memory lies all over the chip: an address has one cycle for the
+way to its blocks, the block one to answer, and the answer one for the way back. Writes take the first of
+these, too, so that reads and writes keep the order in which they were asked for."""
+
 NO_COLLISION = {"no_rw_check": 1}
 """Attribute of a memory whose users never use what a read gives of a word that is written in the same cycle.
 
@@ -20,7 +25,7 @@ gives the old word, in the slowest place there is: a block memory's answer alone
 
 
 class ReadPort(wiring.Signature):
-    """`data` is the word at `addr`, in the cycle after `en`."""
+    """`data` is the word at `addr`, READ_LATENCY cycles after `en`; one read may begin in every cycle."""
 
     def __init__(self, address_bits: int) -> None:
         super().__init__({"en": Out(1), "addr": Out(address_bits), "data": In(signed(BITS))})

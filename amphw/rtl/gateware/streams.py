@@ -46,6 +46,25 @@ class SkidBuffer(wiring.Component):
         return m
 
 
+class Hold(wiring.Component):
+    """A register for a payload, with no combinational path from any input to any output.
+
+    It takes a payload in every other cycle at most, and half of what a `SkidBuffer` does.
+    """
+
+    def __init__(self, shape: Any) -> None:
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.i.ready.eq(~self.o.valid)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [self.o.payload.eq(self.i.payload), self.o.valid.eq(1)]
+        with m.Elif(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        return m
+
+
 class Queue(wiring.Component):
     """A first-in first-out queue of `depth` payloads; `level` is how many it holds.
 

@@ -28,23 +28,23 @@ BEGINS = 5
 POINTER = 2
 """Further cycles of PTR: what follows reads registers only after it has written."""
 
-VECTOR_READ, VECTOR_INDEX, VECTOR_WRITE = 6, 14, 9
+VECTOR_READ, VECTOR_INDEX, VECTOR_WRITE = 6, 16, 11
 """From a command to its first read, without and with an index; from a read to its write."""
 
-VECTOR_ROW, VECTOR_LEAST = 2, 7
+VECTOR_ROW, VECTOR_LEAST = 2, 8
 """Between rows with an index, and commands: cycles without a read; and from first to first, at least."""
 
-LANES_END = 17
+LANES_END = 19
 """From the last beat of a command, and the columns that leave behind it, to its end; and the levels of the
 tree over the lanes. A beat counts as issued when its command would be, were there nothing in between."""
 
 LANES_TAKEN = 5
 """From a command of one row to the next one that the loader takes."""
 
-LANES_INDEX, LANES_FILL = 3, 4
+LANES_INDEX, LANES_FILL = 5, 2
 """A row of an embedding is looked up; a row's gradient is loaded, beside a cycle a word."""
 
-LANES_ROW, LANES_FILL_ROW = 3, 6
+LANES_ROW, LANES_FILL_ROW = 3, 4
 """What the loader takes for a row, beside looking it up; and for one whose gradient it loads, beside that."""
 
 

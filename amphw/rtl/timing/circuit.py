@@ -25,22 +25,22 @@ from amphw.rtl.timing.control import control_cycles
 HANDED = 2
 """Cycles from the end of a firing to the begin of the next, if that is fetched."""
 
-GRADIENT = 6
+GRADIENT = 8
 """Further ones of a backward firing: its gradient is looked up once the engines are through."""
 
-SUM, LOOKED = 15, 2
+SUM, LOOKED = 19, 3
 """To add gradients up, beside their words; by rows, each sum looks at all gradients of the output."""
 
-MEMBER = 16
+MEMBER = 19
 """To copy a group's member, beside its words; the engines rest meanwhile."""
 
-SEGMENT, DIVIDES = 34, 40
+SEGMENT, DIVIDES = 34, 42
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
 
 CLIP = 158
 """To limit a parameter's coefficient, beside a cycle a weight: root, product and quotient, bit by bit."""
 
-LATENCY = 8.0
+LATENCY = 9.0
 """From a message's last word to what takes it, and from who sends it to its first."""
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from amphw.ir.expr import Expr, Op
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.steps import CHANGES, SINCE, Step, StepOp
 from amphw.rtl.plan.control import ControlPlan, Phase
 
-BEGINS = 6
+BEGINS = 7
 """Idle, reading whose firing it is, and the first step's word."""
 
 JUMP = 2
@@ -20,11 +21,12 @@ JUMP = 2
 
 STATES: Mapping[StepOp, int] = {
     StepOp.READ: 2,
-    StepOp.COPY: 3,
-    StepOp.GRADIENT: 5,
-    StepOp.DECIDE: 2,
-    StepOp.DELIVER: 3,
-    StepOp.RETURN: 5,
+    StepOp.POINT: 4,
+    StepOp.COPY: 4,
+    StepOp.GRADIENT: 7,
+    StepOp.DECIDE: 1 + READ_LATENCY,
+    StepOp.DELIVER: 5,
+    StepOp.RETURN: 7,
 }
 """Of steps with more than one."""
 

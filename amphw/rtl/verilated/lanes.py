@@ -17,6 +17,7 @@ from amphw.rtl.gateware.lanes.load import Loader
 from amphw.rtl.gateware.lanes.round import Rounder
 from amphw.rtl.gateware.lanes.shape import PRODUCTS, LaneShape, LaneShapeError, tree_levels
 from amphw.rtl.gateware.lanes.update import Updater
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.commands import Bank
 from amphw.rtl.numbers.arithmetic import saturate
 from amphw.rtl.numbers.formats import BITS
@@ -61,9 +62,9 @@ class ModelledLanes(LaneEngine):
             "LANES": shape.lanes,
             "BEATS": shape.beats,
             "BLOCKS": 1 << shape.block_bits,
-            # A call is made with a beat a cycle behind its issue, and what it says is seen a cycle later.
-            "FORWARD_CYCLES": PRODUCTS + _ROW_SUMS + _ROUNDER - 2,
-            "INPUT_CYCLES": PRODUCTS + tree_levels(shape) + 1 + _ROUNDER - 2,
+            # A call is made with a beat when its x has come, and what it says is seen a cycle later.
+            "FORWARD_CYCLES": PRODUCTS + _ROW_SUMS + _ROUNDER - READ_LATENCY - 1,
+            "INPUT_CYCLES": PRODUCTS + tree_levels(shape) + 1 + _ROUNDER - READ_LATENCY - 1,
             "RING": 1 << longest.bit_length(),
             "ONE": 1 << shape.formats.value.frac,
             "ADDRESSES": 1 << shape.address_bits,
@@ -92,8 +93,11 @@ class ModelledLanes(LaneEngine):
 
     def datapath(self, m: Module, loader: Loader, issuer: Issuer, updater: Updater, rounder: Rounder) -> None:
         shape = self.shape
-        beat = Signal.like(issuer.beat)
-        m.d.walker += beat.eq(issuer.beat)
+        beat = issuer.beat
+        for cycle in range(READ_LATENCY):
+            register = Signal.like(issuer.beat, name=f"beat{cycle + 1}")
+            m.d.walker += register.eq(beat)
+            beat = register
         weights, gradients = Signal(shape.lanes * BITS), Signal(shape.lanes * 64)
         total = Signal(signed(64))
         m.submodules.model = Instance(

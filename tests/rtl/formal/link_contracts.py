@@ -8,6 +8,7 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, S
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.wire import Kind
 from tests.rtl.formal.contracts import COUNT, Contract, keeps_offers, transfer, within
 
@@ -163,10 +164,13 @@ class Sends(Contract):
         keeps_offers(m, design.jobs, Assume)
         keeps_offers(m, design.words, Assert)
         m.d.comb += Assume(design.jobs.payload.header.words <= self.MOST)
-        # Memory holds `a` at the job's first address and `b` behind it; it answers in the next cycle alone.
+        # Memory holds `a` at the job's first address and `b` behind it; it answers in one cycle alone.
         job, under_way, sent = Signal(design.jobs.payload.shape()), Signal(), Signal(COUNT)
-        answers, second = Signal(), Signal()
-        m.d.sync += [answers.eq(design.send.done), second.eq(design.send.addr != job.source)]
+        answers, second = design.send.done, design.send.addr != job.source
+        for cycle in range(READ_LATENCY):
+            later = Signal(name=f"answers{cycle}"), Signal(name=f"second{cycle}")
+            m.d.sync += [later[0].eq(answers), later[1].eq(second)]
+            answers, second = later
         m.d.comb += design.send.data.eq(Mux(answers, Mux(second, self.b, self.a), ~self.a))
         kept = Signal(2)
         begun = Signal()
@@ -194,7 +198,7 @@ class Sends(Contract):
             ]
         within(
             m,
-            4,
+            READ_LATENCY + 4,
             (self.valid | (under_way & (sent < HEADER_WORDS + job.header.words))) & self.ready & self.done,
             out | transfer(design.jobs),
         )

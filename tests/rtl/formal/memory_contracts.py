@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth.hdl import Assert, Assume, Const, Cover, Module, Mux, ResetSignal, Signal
 
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.counters import CYCLES, LEVELS
 from tests.rtl.formal.contracts import COUNT, Contract, follow, within
 
@@ -17,8 +18,8 @@ READERS = ("look", "send")
 class Serves(Contract):
     """Payload memory: engines never wait, nobody else's word is lost, and everyone has a turn.
 
-    At the chosen address every port reads what was written there last, the cycle after its request was
-    served. What the link asks for waits for one word of the controller's, if the controller rests after it.
+    At the chosen address every port reads what had been written there last when its request was served. What
+    the link asks for waits for one word of the controller's, if the controller rests after it.
     """
 
     def __init__(self, design: Any) -> None:
@@ -50,8 +51,11 @@ class Serves(Contract):
         ]
         reads += [(getattr(design, name), getattr(design, name).done) for name in READERS]
         for number, (port, done) in enumerate(reads):
-            asked, word = Signal(name=f"asked{number}"), Signal(16, name=f"word{number}")
-            m.d.sync += [asked.eq(done & known & (port.addr == self.address)), word.eq(kept)]
+            asked, word = done & known & (port.addr == self.address), kept
+            for cycle in range(READ_LATENCY):
+                was = Signal(name=f"asked{number}_{cycle}"), Signal(16, name=f"word{number}_{cycle}")
+                m.d.sync += [was[0].eq(asked), was[1].eq(word)]
+                asked, word = was
             m.d.comb += [Assert(~asked | (port.data.as_unsigned() == word)), Cover(asked)]
         for names, engines in ((WRITERS, writes), (READERS, [reads[1][0], reads[3][0]])):
             first, second = (getattr(design, name) for name in names)
@@ -98,9 +102,9 @@ class Joins(Contract):
         for name in ("set", "arrive", "addr", "value"):
             m.d.comb += getattr(design, name).eq(getattr(self, name))
         m.d.comb += Assume(~(self.set & self.arrive))
-        # For two cycles the address has stood, and nothing was written: meanwhile the count is read.
+        # For three cycles the address has stood, and nothing was written: meanwhile the count is read.
         ahead, begun, written = self.addr, Const(1), self.set | self.arrive
-        for _ in range(2):
+        for _ in range(3):
             kept = [Signal.like(ahead, init=0), Signal(), Signal()]
             m.d.sync += [later.eq(now) for later, now in zip(kept, (ahead, begun, written), strict=True)]
             ahead, begun, written = kept

@@ -76,17 +76,16 @@ CASES = {
     "sender": Case(
         Sender,
         lambda make: Sends(make()),
-        12,
+        16,
         (
-            (
-                "with m.If(self.words.ready):\n                    m.d.sync += [left",
-                "with m.If(1):\n                    m.d.sync += [left",
-            ),
-            ("word.eq(self.send.data)", "word.eq(word)"),
-            ("with m.Elif(self.send.done):", "with m.Else():"),  # reads what was not served
+            ("with m.Elif(fetched.valid & fetched.ready):", "with m.Elif(fetched.ready):"),  # is cut off
+            ("fetched.i.payload.eq(self.send.data)", "fetched.i.payload.eq(0)"),
+            ("Cat(self.send.done, coming)", "Cat(self.send.en, coming)"),  # takes what was not served
+            ("more & fits", "more"),  # has no room for what comes
+            ("with m.If(~self.words.valid):", "with m.If(1):"),
             ("(job.header.kind != Kind.VALUE)", "(job.header.kind == Kind.VALUE)"),
         ),
-        SMALL,
+        SMALL | {"AHEAD": 2},
     ),
 }
 test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)

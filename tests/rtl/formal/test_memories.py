@@ -17,10 +17,10 @@ CASES = {
         (
             ("with m.Elif(self.put.en):", "with m.If(self.put.en):"),  # an engine's word is lost
             (
-                "word.eq(self.put.data), self.put.done.eq(1)]",
-                "word.eq(self.put.data), self.put.done.eq(1), self.receive.done.eq(self.receive.en)]",
+                "self.put.done.eq(1)",
+                "[self.put.done.eq(1), self.receive.done.eq(self.receive.en)]",
             ),  # one of two words is lost
-            ("reads[1].addr.eq(self.look.addr)", "reads[1].addr.eq(self.send.addr)"),  # another's word
+            ("b.eq(self.look.addr)", "b.eq(self.send.addr)"),  # another's word
             (
                 "with m.Elif(self.receive.en):",
                 "with m.Elif(self.receive.en & ~self.look.en):",

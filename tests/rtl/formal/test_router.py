@@ -28,7 +28,7 @@ CASES = {
         ControllerSteps,
         (StepOp.DELIVER,),
         FrameKind.FORWARD,
-        15,
+        18,
         ('place.addr.eq(self.v["b"])', 'place.addr.eq(self.v["a"])'),  # another place
         ("self.need.arrive.eq(1)", "self.need.arrive.eq(0)"),  # loses
         ("self.forward.value.eq(a)", "self.forward.value.eq(self.fid)"),  # another firing is ready
@@ -38,7 +38,7 @@ CASES = {
         ControllerSteps,
         (StepOp.SEND,),
         FrameKind.FORWARD,
-        14,
+        15,
         (
             "with m.If(self.job.ready):\n                m.d.comb += self.sent_one",
             "with m.If(1):\n                m.d.comb += self.sent_one",
@@ -52,14 +52,14 @@ CASES = {
         ControllerSteps,
         (StepOp.SEND, StepOp.SEND),
         FrameKind.FORWARD,
-        17,
+        18,
         ("self.copy.eq(self.copy + 1), ", ""),  # both would be the first on the path
     ),
     "return": case(
         GradientSteps,
         (StepOp.RETURN,),
         FrameKind.BACKWARD,
-        15,
+        18,
         ("place.value.more.eq(head.data[0])", "place.value.more.eq(0)"),  # loses those before it
         ("self.origin_fid.eq(origin)", "self.origin_fid.eq(self.fid)"),  # another firing's
         ("self.pending.arrive.eq(1)", "self.pending.arrive.eq(self.back_full)"),  # waits forever

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amphw.rtl.gateware.streams import Queue, SkidBuffer
+from amphw.rtl.gateware.streams import Hold, Queue, SkidBuffer
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.contracts import PassesOn
 
@@ -17,6 +17,15 @@ CASES = {
             ("self.o.ready | ~self.o.valid", "self.o.ready | ~self.o.valid | spare_valid"),  # retracts
         ),
         every_day=False,
+    ),
+    "hold": Case(
+        Hold,
+        lambda make: PassesOn(make(3), capacity=1, delay=1),
+        9,
+        (
+            ("self.i.ready.eq(~self.o.valid)", "self.i.ready.eq(1)"),  # loses
+            ("with m.Elif(self.o.ready):", "with m.Elif(1):"),  # retracts
+        ),
     ),
     "queue of logic": Case(
         Queue,

@@ -13,6 +13,7 @@ from amaranth.sim import Simulator
 from amphw.rtl.gateware.lanes.engine import LaneEngine
 from amphw.rtl.gateware.lanes.shape import LaneShape
 from amphw.rtl.isa.commands import Bank
+from sim.memory import read_of
 from sim.models.lanes import Command, LaneModel
 
 
@@ -34,8 +35,7 @@ class Bench:
         m.submodules.engine = ResetInserter(self.reset)(self.engine)
         m.submodules.payload = self.payload
         for port in (self.engine.read_a, self.engine.read_b):
-            read = self.payload.read_port()
-            m.d.comb += [read.en.eq(port.en), read.addr.eq(port.addr), port.data.eq(read.data)]
+            m.d.comb += port.data.eq(read_of(m, self.payload, port.addr))
         write, port = self.payload.write_port(), self.engine.write
         m.d.comb += [write.en.eq(port.en), write.addr.eq(port.addr), write.data.eq(port.data)]
         return m

@@ -9,6 +9,7 @@ import numpy as np
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.unit import VectorUnit
 from sim.models.vector import Command, execute
@@ -51,12 +52,13 @@ def simulate(
     async def memory(ctx) -> None:  # type: ignore[no-untyped-def]
         a, b, write = unit.read_a, unit.read_b, unit.write
         ports = [signal for port in (a, b, write) for signal in (port.en, port.addr)]
-        n = 0
+        n, coming = 0, [[noise[0]] * (READ_LATENCY - 1) for _ in (a, b)]
         async for _, _, a_en, a_at, b_en, b_at, en, at, word in ctx.tick().sample(*ports, write.data):
-            for port, asked, where in ((a, a_en, a_at), (b, b_en, b_at)):
+            for port, asked, where, words in ((a, a_en, a_at, coming[0]), (b, b_en, b_at, coming[1])):
                 n += 1
                 clear = asked and not (en and at == where)
-                ctx.set(port.data, run.mem[where] if clear else noise[n % len(noise)])
+                words.append(run.mem[where] if clear else noise[n % len(noise)])
+                ctx.set(port.data, words.pop(0))
             run.reads += a_en + b_en
             if en:
                 run.mem[at] = word

@@ -42,7 +42,7 @@ WITHOUT = {
     },
     "fe-ponder": {
         f"{STATE}: {state}": "no operand of fe-ponder is a group; one of message-passing is"
-        for state in ("COPY", "COPY COMES", "COPY WORDS")
+        for state in ("COPY", "COPY COMES", "COPY COMES 2", "COPY WORDS")
     },
 }
 

@@ -15,6 +15,7 @@ from amphw.rtl.gateware.lanes.engine import LaneEngine
 from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS, LaneShape, command_layout
 from amphw.rtl.verilated.lanes import ModelledLanes
 from amphw.rtl.verilated.sleep import ticks
+from sim.memory import read_of
 from sim.models.lanes import Command
 
 DEPTH = 64
@@ -53,8 +54,7 @@ class LaneStreams(wiring.Component):
             shape=16, depth=1 << self.shape.address_bits, init=self.contents
         )
         for port in (engine.read_a, engine.read_b):
-            read = payload.read_port()
-            m.d.comb += [read.en.eq(1), read.addr.eq(port.addr), port.data.eq(read.data)]
+            m.d.comb += port.data.eq(read_of(m, payload, port.addr))
         write, port = payload.write_port(), engine.write
         m.d.comb += [write.en.eq(port.en), write.addr.eq(port.addr), write.data.eq(port.data)]
         self._commands(m)

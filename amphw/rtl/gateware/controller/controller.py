@@ -23,6 +23,7 @@ from amphw.rtl.gateware.controller.memory import (
     PlaceLayout,
     ReadyQueue,
     Store,
+    pause,
 )
 from amphw.rtl.gateware.controller.ports import FrameKind, Free, Job, MessageLayout, Prelude, Registers, Run
 from amphw.rtl.gateware.controller.step_memory import SLOTS, StepLogic
@@ -91,7 +92,6 @@ class Controller(ControllerSteps, wiring.Component):
         self.counter = Array([Signal(ADDRESS, name=f"e{k}") for k in range(max(1, s.loops))])
         self.last = Array([Signal(ADDRESS, name=f"last{k}") for k in range(max(1, s.loops))])
         self.decided = Array([Signal(ADDRESS, name=f"d{k}") for k in range(max(1, s.decisions))])
-        self.points = Signal()  # a pointer of the firing that is being fetched is read
         # Between a memory's answer and a count there is a register.
         self.activates, self.activated_by = Signal(), Signal(signed(2))
         self.activated = Signal.like(self.current.slot)
@@ -99,9 +99,7 @@ class Controller(ControllerSteps, wiring.Component):
         self._step_logic(m)
         self._count_active(m)
         m.d.comb += self.table.addr.eq(self.v["a"])  # what a READ wants
-        m.d.sync += [self.registers.en.eq(0), self.points.eq(0)]
-        with m.If(self.points):
-            self._register(m, 0, self.place.early.address)
+        m.d.sync += self.registers.en.eq(0)
         # What is offered to the engines stays until they take it.
         for offered in (self.run, self.prelude):
             with m.If(offered.valid & offered.ready):
@@ -216,8 +214,7 @@ class Controller(ControllerSteps, wiring.Component):
         with m.State("CONTEXT"):
             m.d.comb += [store.addr.eq(self.fid) for store in (self.owner, self.record, self.state)]
             m.next = "CONTEXT COMES"
-        with m.State("CONTEXT COMES"):
-            m.next = "CONTEXT READ"
+        pause(m, "CONTEXT COMES", 2, "CONTEXT READ")
         with m.State("CONTEXT READ"):
             m.d.sync += [
                 self.current.eq(self.owner.data),
@@ -236,6 +233,8 @@ class Controller(ControllerSteps, wiring.Component):
 
     def _event(self, m: Module) -> None:
         h = self.header
+        taken = Signal(ADDRESS)  # messages of the slot, with the one that has come
+        m.d.sync += taken.eq(self.taken_read.data + 1)
         with m.State("EVENT"):
             m.d.comb += [self.active_write.addr.eq(h.slot), self.taken_write.addr.eq(h.slot)]
             m.d.comb += [self.infer_write.addr.eq(h.slot), self.infer_write.data.eq(h.output[0])]
@@ -250,10 +249,6 @@ class Controller(ControllerSteps, wiring.Component):
                 with m.Case(Kind.FIRINGS):
                     m.next = "FIRINGS"
                 with m.Case(Kind.FORWARD):
-                    m.d.comb += [
-                        self.taken_write.en.eq(1),
-                        self.taken_write.data.eq(self.taken_read.data + 1),
-                    ]
                     m.next = "EVENT FORWARD"
                 with m.Case(Kind.BACKWARD):
                     m.d.sync += [
@@ -274,9 +269,14 @@ class Controller(ControllerSteps, wiring.Component):
                 self.place.value.address.eq(h.payload),
                 self.place.value.host.eq(1),
             ]
+            m.d.comb += [
+                self.taken_write.addr.eq(h.slot),
+                self.taken_write.en.eq(1),
+                self.taken_write.data.eq(taken),
+            ]
             m.d.sync += [self.v["a"].eq(h.firing), self.v["c"].eq(h.state), self.from_link.eq(1)]
             m.d.comb += self.need.addr.eq(h.firing)
-            m.next = "ARRIVE"
+            m.next = "ARRIVES 2"
         with m.State("FIRINGS"):
             # place: words of a record, state: messages that complete a firing.
             done = h.copy == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
 
-from amphw.rtl.gateware.controller.memory import ADDRESS
+from amphw.rtl.gateware.controller.memory import ADDRESS, pause
 from amphw.rtl.gateware.controller.ports import PreludeOp
 from amphw.rtl.isa.wire import Kind
 
@@ -21,10 +21,14 @@ class GradientSteps:
         head = self.head.data
         place = self.place.data
         first = self.head.addr.eq(self._head_addr(self.fid, self.m))
+        # What is decided about rows is known cycles before: they change where a memory is asked next.
+        next_row, last, one = Signal(ADDRESS + 1), Signal(), Signal()
+        m.d.sync += [next_row.eq(row + row_words), last.eq(next_row >= whole), one.eq(row_words == whole)]
         with m.State("GRADIENT"):
             m.d.comb += first
             m.d.sync += row.eq(0)
-            m.next = "SUM ROW"
+            m.next = "HEAD COMES"
+        pause(m, "HEAD COMES", 1, "SUM ROW", first)
         with m.State("SUM ROW"):
             m.d.comb += first
             m.d.sync += parts.eq(0)
@@ -35,8 +39,7 @@ class GradientSteps:
             m.next = "SUM ISSUE"
             with m.If(head[0]):
                 m.next = "SUM COMES"
-        with m.State("SUM COMES"):
-            m.next = "SUM NEXT"
+        pause(m, "SUM COMES", 2, "SUM NEXT")
         with m.State("SUM NEXT"):
             m.d.comb += self.place.addr.eq(place.link)
             m.d.comb += [self.pointer_index.eq(parts), self.pointer_data.eq(place.address)]
@@ -45,7 +48,7 @@ class GradientSteps:
             with m.If(~place.single | (place.row == row)):
                 m.d.comb += self.pointer_en.eq(1)
                 m.d.sync += parts.eq(parts + 1)
-            with m.If((parts == 0) & ~place.more & ~place.single & (row_words == whole)):
+            with m.If((parts == 0) & ~place.more & ~place.single & one):
                 self._register(m, 0, place.address)
                 m.next = "STEP"
             with m.Elif(~place.more):
@@ -55,9 +58,9 @@ class GradientSteps:
         with m.State("SUM ISSUE"):
             m.d.comb += first
             self._prelude(m, Mux(parts == 0, PreludeOp.FILL, PreludeOp.SUM), 0, target + row, row_words)
-            m.d.sync += [self.prelude.payload.parts.eq(parts), row.eq(row + row_words)]
-            m.next = "SUM ROW"
-            with m.If(row + row_words >= whole):
+            m.d.sync += [self.prelude.payload.parts.eq(parts), row.eq(next_row)]
+            m.next = "HEAD COMES"
+            with m.If(last):
                 m.next = "SUM DONE"
         with m.State("SUM DONE"):
             self._register(m, 0, target)
@@ -69,8 +72,7 @@ class GradientSteps:
         with m.State("RETURN"):
             m.d.comb += place.addr.eq(self.v["a"])
             m.next = "RETURN COMES"
-        with m.State("RETURN COMES"):
-            m.next = "RETURN READ"
+        pause(m, "RETURN COMES", 2, "RETURN READ")
         with m.State("RETURN READ"):
             origin, output = place.data.link, place.data.output
             m.d.comb += [self.head.addr.eq(self._head_addr(origin, output)), self.pending.addr.eq(origin)]
@@ -98,9 +100,8 @@ class GradientSteps:
             ]
             with m.If(self.job.ready):
                 self._returned(m)
-        with m.State("RETURN LINK"):  # what is known of the output comes
-            m.d.comb += self.pending.addr.eq(self.origin_fid)
-            m.next = "RETURN STORE"
+        # What is known of the output comes.
+        pause(m, "RETURN LINK", 2, "RETURN STORE", self.pending.addr.eq(self.origin_fid))
         with m.State("RETURN STORE"):
             head = self.head
             m.d.comb += [

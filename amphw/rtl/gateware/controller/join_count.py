@@ -12,9 +12,9 @@ from amphw.rtl.gateware.controller.memory import ADDRESS, Store
 class JoinCount(wiring.Component):
     """A count for each of `firings`.
 
-    addr: the firing; in the two cycles before `arrive` it must have been the same, without `set` or `arrive`.
-    set: the firing waits for `value` messages from now on. arrive: one of them has come; `last` says that it
-    completes the firing. known, with `marks`: that another one has come before it.
+    addr: the firing; in the three cycles before `arrive` it must have been the same, without `set` or
+    `arrive`. set: the firing waits for `value` messages from now on. arrive: one of them has come; `last`
+    says that it completes the firing. known, with `marks`: that another one has come before it.
     """
 
     def __init__(self, firings: int, marks: bool = False):

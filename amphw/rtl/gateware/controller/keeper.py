@@ -25,7 +25,7 @@ from amphw.rtl.fixed.parameters import (
     SEED_OF_UPDATE,
     FixedRule,
 )
-from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape
+from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape, pause
 from amphw.rtl.gateware.controller.ports import FrameKind, MessageLayout, Run
 from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS
 from amphw.rtl.isa.commands import LaneOp
@@ -92,7 +92,7 @@ class Keeper(wiring.Component):
         m.submodules.versions = versions = Memory(shape=unsigned(32), depth=units, init=[])
         count, count_write = counted.read_port(domain="comb"), counted.write_port()
         version, version_write = versions.read_port(domain="comb"), versions.write_port()
-        unit, total, asked = Signal(8), Signal(32), Signal()
+        unit, total, asked, rows = Signal(8), Signal(32), Signal(), Signal(ADDRESS)
         request = Signal(MessageLayout())
         settled = Signal(range(SETTLE + 1))
         m.d.comb += self.unit.eq(unit)
@@ -100,7 +100,9 @@ class Keeper(wiring.Component):
             m.d.comb += port.addr.eq(unit)
         rate, interval, mean, limit = self._rule(m, unit, version.data)
         begins = "CLIP" if self._clips else "UPDATE"
-        divides, quotient, divided = self._divider(m, rate, Mux(mean, total, 1))
+        divisor = Signal(32)
+        m.d.sync += divisor.eq(Mux(mean, total, 1))
+        divides, quotient, divided = self._divider(m, rate, divisor)
         segment, number = self._segment(m, unit), self._next_segment
         seed = self._seed(m, version.data, segment)
         lane = self.lanes.payload
@@ -134,16 +136,17 @@ class Keeper(wiring.Component):
                     m.d.sync += [request.eq(self.request.payload), unit.eq(self.request.payload.unit)]
                     m.next = "REQUEST"
             with m.State("COUNT"):
-                rows = self._rows(m, unit)
-                m.d.comb += [count_write.en.eq(1), count_write.data.eq(count.data + rows)]
-                m.d.sync += total.eq(count.data + rows)
+                m.d.sync += [total.eq(count.data), rows.eq(self._rows(m, unit))]
+                m.next = "ADD"
+            with m.State("ADD"):
+                m.d.sync += total.eq(total + rows)
                 m.next = "COUNTED"
             with m.State("COUNTED"):
+                m.d.comb += [count_write.en.eq(1), count_write.data.eq(total)]
                 m.next = "RATE"
                 with m.If(total < interval):
                     m.next = "RAN"
-            with m.State("RATE"):  # the learning rate is read
-                m.next = "DIVIDE"
+            pause(m, "RATE", 3, "DIVIDE")  # the learning rate is read
             with m.State("DIVIDE"):
                 m.d.comb += divides.eq(1)
                 with m.If(divided):
@@ -298,20 +301,22 @@ class Keeper(wiring.Component):
         words = [rate for rule in rules for rate in rule.rates] or [0]
         m.submodules.rates = rates = Memory(shape=unsigned(16), depth=len(words), init=words)
         read = rates.read_port()
-        interval, mean, limit = Signal(32), Signal(), Signal(LIMIT_BITS)
-        m.d.comb += read.en.eq(1)
+        rate, interval, mean, limit = Signal(16), Signal(32), Signal(), Signal(LIMIT_BITS)
+        address = Signal.like(read.addr)
+        m.d.comb += [read.en.eq(1), read.addr.eq(address)]
+        m.d.sync += rate.eq(read.data)
         with m.Switch(unit):
             for number, owner in self.owners.items():
                 with m.Case(number):
                     past = version >> owner.rule.rate_step
                     at = Mux(past < RATES, past[:8], RATES - 1)
-                    m.d.comb += [
+                    m.d.sync += [
                         interval.eq(owner.rule.interval),
                         mean.eq(int(owner.rule.mean)),
                         limit.eq(owner.rule.limit),
-                        read.addr.eq(rules.index(owner.rule) * RATES + at),
+                        address.eq(rules.index(owner.rule) * RATES + at),
                     ]
-        return read.data, interval, mean, limit
+        return rate, interval, mean, limit
 
     def _divider(self, m: Module, rate: Any, divisor: Any) -> tuple[Any, Any, Any]:
         """(begin, quotient, done): the coefficient of one row over the rows."""
@@ -325,10 +330,12 @@ class Keeper(wiring.Component):
         with m.If(~running & begin & ~done):
             m.d.sync += [left.eq(numerator), quotient.eq(0), steps.eq(0), running.eq(1)]
         with m.If(running):
-            fits = part >= divisor
+            rest = Signal(34)
+            m.d.comb += rest.eq(part - divisor)
+            fits = ~rest[-1]
             m.d.sync += [
                 quotient.eq(Cat(fits, quotient)),
-                left.eq(Cat(left[: COEFFICIENT_BITS - 1], Mux(fits, part - divisor, part)) << 1),
+                left.eq(Cat(left[: COEFFICIENT_BITS - 1], Mux(fits, rest[:33], part)) << 1),
                 steps.eq(steps + 1),
             ]
             with m.If(steps == COEFFICIENT_BITS - 1):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, wiring
@@ -79,10 +81,10 @@ class OwnerLayout(data.StructLayout):
 
 
 class Store(wiring.Component):
-    """A memory with one user: `addr` serves both directions; `data` follows two cycles after it.
+    """A memory with one user: `addr` serves both directions; `data` follows three cycles after it.
 
-    early: the same, one cycle after it, but half of that cycle is over by then. What is read in
-    the cycle of a write is undefined.
+    There are registers before and behind the memory, since whoever uses it chooses between many addresses,
+    and does something with what it reads. What is read in the cycle of a write is undefined.
     """
 
     def __init__(self, shape: object, depth: int):
@@ -90,7 +92,6 @@ class Store(wiring.Component):
         super().__init__(
             {
                 "addr": In(range(depth)),
-                "early": Out(shape),  # type: ignore[arg-type]
                 "data": Out(shape),  # type: ignore[arg-type]
                 "write": In(1),
                 "value": In(shape),  # type: ignore[arg-type]
@@ -106,16 +107,27 @@ class Store(wiring.Component):
             attrs=NO_COLLISION,
         )
         read, write = memory.read_port(), memory.write_port()
-        m.d.comb += [
-            read.en.eq(1),
-            read.addr.eq(self.addr),
-            self.early.eq(read.data),
+        address = Signal.like(self.addr)
+        m.d.comb += [read.en.eq(1), read.addr.eq(address), write.addr.eq(address)]
+        m.d.sync += [
+            address.eq(self.addr),
             write.en.eq(self.write),
-            write.addr.eq(self.addr),
             write.data.eq(self.value),
+            self.data.eq(read.data),
         ]
-        m.d.sync += self.data.eq(read.data)
         return m
+
+
+def pause(m: Module, name: str, cycles: int, then: str, meanwhile: Any = ()) -> None:
+    """States of a state machine that pass until a memory has answered; the first is called `name`.
+
+    meanwhile: assignments that hold in all of them.
+    """
+    names = [name, *(f"{name} {cycle}" for cycle in range(2, cycles + 1)), then]
+    for here, following in itertools.pairwise(names):
+        with m.State(here):
+            m.d.comb += meanwhile
+            m.next = following
 
 
 class ReadyQueue(wiring.Component):

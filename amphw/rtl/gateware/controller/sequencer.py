@@ -65,6 +65,15 @@ LAYOUTS = {
 }
 """The parts of an instruction, behind its code."""
 
+DOES = {
+    "sets": (Code.SETC, Code.SETP, Code.SETR),
+    "issues": (Code.ISSUE,),
+    "points": (Code.PTR,),
+    "halts": (Code.WAIT, Code.END),
+    "ends": (Code.END,),
+}
+"""What an instruction does in its last stage, and which ones do."""
+
 
 class Sequencer(wiring.Component):
     """run: firings; each is finished when `finished` is set for a cycle and everything it wrote is in memory.
@@ -109,8 +118,9 @@ class Sequencer(wiring.Component):
         ]
         # Stage 0 reads an instruction from memory, stage 1 holds it, stage 2 its operands, stage 3 the value
         # and what to do.
-        fetched, *there = (Signal(name=f"stage{k}") for k in (0, 1, 2, 3))
+        fetched, *there = (Signal(name=f"stage{k}") for k in (0, 1, 2))
         stalled, waits = self.stalled, Signal()  # and stage 1 waits for a pointer
+        does = [Signal(name=name) for name in DOES]  # of stage 3, known when it begins
         word = self._fetch(m, begins, ~stalled & ~waits)
         code, operands = word[:CODE_BITS], word[CODE_BITS:]
         base, count = self._registers(m, code, operands)
@@ -121,7 +131,6 @@ class Sequencer(wiring.Component):
         with m.If(~stalled):
             m.d.sync += [
                 there[1].eq(there[0] & ~waits),
-                there[2].eq(there[1]),
                 codes[1].eq(code),
                 rest[1].eq(operands),
                 base2.eq(base),
@@ -132,6 +141,10 @@ class Sequencer(wiring.Component):
                 imm3.eq(imm2),
                 product.eq(count2 * imm2),
             ]
+            m.d.sync += [
+                flag.eq(there[1] & codes[1].matches(*those))
+                for flag, those in zip(does, DOES.values(), strict=True)
+            ]
             with m.Switch(code):
                 for c, layout in LAYOUTS.items():
                     if "imm" in layout.members:
@@ -140,10 +153,11 @@ class Sequencer(wiring.Component):
             with m.If(~waits):
                 m.d.sync += [fetched.eq(self.busy), there[0].eq(fetched)]
         # A pointer is written in stage 3 and read in stage 1: what follows such an instruction waits.
-        m.d.comb += waits.eq((there[1] & (codes[1] == Code.PTR)) | (there[2] & (codes[2] == Code.PTR)))
-        self._do(m, there[2], codes[2], rest[2], base3, product, imm3, stalled, begins)
+        does_of = dict(zip(DOES, does, strict=True))
+        m.d.comb += waits.eq((there[1] & (codes[1] == Code.PTR)) | does_of["points"])
+        self._do(m, does_of, codes[2], rest[2], base3, product, imm3, stalled, begins)
         with m.If(self.finished | begins):
-            m.d.sync += [self.busy.eq(begins), *(stage.eq(0) for stage in (fetched, *there))]
+            m.d.sync += [self.busy.eq(begins), *(stage.eq(0) for stage in (fetched, *there, *does))]
         return m
 
     def _fetch(self, m: Module, begins: Any, moves: Any) -> Any:
@@ -191,7 +205,7 @@ class Sequencer(wiring.Component):
     def _do(
         self,
         m: Module,
-        there: Any,
+        does: dict[str, Signal],
         code: Any,
         operands: Any,
         base: Any,
@@ -208,16 +222,15 @@ class Sequencer(wiring.Component):
             m.d.comb += value.eq(imm)
         with m.If(code == Code.SETP):
             m.d.comb += value.eq(base + imm)
-        sets = there & ((code == Code.SETC) | (code == Code.SETP) | (code == Code.SETR))
         fields = {f: Signal(signed(CONSTANT_BITS), init=INITIAL[f], name=f.name.lower()) for f in Field}
         for f, register in fields.items():
             with m.If(begins):
                 m.d.sync += register.eq(INITIAL[f])
-            with m.Elif(sets & (of[Code.SETC].field == f)):
+            with m.Elif(does["sets"] & (of[Code.SETC].field == f)):
                 m.d.sync += register.eq(value)
         issue = of[Code.ISSUE]
         self._commands(m, fields, issue)
-        issues, to_vector = there & (code == Code.ISSUE), issue.unit == Unit.VECTOR
+        issues, points, to_vector = does["issues"], does["points"], issue.unit == Unit.VECTOR
         # The other engine must be through. A command just accepted is not yet seen in `idle`.
         last, fresh, clear, may, accepted = (
             Signal(name=n) for n in ("last", "fresh", "clear", "may", "accepted")
@@ -233,17 +246,15 @@ class Sequencer(wiring.Component):
         with m.If(accepted):
             m.d.sync += last.eq(issue.unit)
         r = self.registers
-        ends, points = there & (code == Code.END), there & (code == Code.PTR)
         theirs = r.en & ~r.rows  # the controller's write comes first
-        halts = there & ((code == Code.WAIT) | (code == Code.END))
         m.d.comb += [
-            stalled.eq((issues & ~accepted) | (halts & ~clear) | (points & theirs)),
+            stalled.eq((issues & ~accepted) | (does["halts"] & ~clear) | (points & theirs)),
             self.point_write.en.eq(theirs | points),
             self.point_write.addr.eq(
                 Mux(theirs, Cat(r.index, r.bank), Cat(of[Code.PTR].d, self.current.bank))
             ),
             self.point_write.data.eq(Mux(theirs, r.data, base + product)),
-            self.finished.eq(ends & clear),
+            self.finished.eq(does["ends"] & clear),
         ]
 
     def _commands(self, m: Module, fields: dict[Field, Any], issue: Any) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 
 from amphw.rtl.gateware.controller.gradients import GradientSteps
+from amphw.rtl.gateware.controller.memory import pause
 from amphw.rtl.gateware.controller.ports import FrameKind, PreludeOp
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.steps import StepOp
 from amphw.rtl.isa.wire import Fault, Kind
 from amphw.rtl.plan.control import Phase
@@ -54,6 +56,10 @@ class ControllerSteps(GradientSteps):
 
     def _simple_steps(self: Any, m: Module) -> None:
         n, a = self.n, self.v["a"]
+        # Of each loop, whether this is its last turn; between two steps that change that are other states.
+        turns = list(zip(self.counter, self.last, strict=True))
+        over = Array([Signal(name=f"over{k}") for k in range(len(turns))])
+        m.d.sync += [over[k].eq(now == last) for k, (now, last) in enumerate(turns)]
         with m.State("READ"):  # the table's address is `a` all the time
             m.next = "READ WORD"
         with m.State("READ WORD"):
@@ -72,7 +78,7 @@ class ControllerSteps(GradientSteps):
                 m.next = "STEP"
         with m.State("NEXT"):
             m.d.sync += self.counter[n].eq(self.counter[n] + 1)
-            with m.If(self.counter[n] != self.last[n]):
+            with m.If(~over[n]):
                 self._jump(m)
             with m.Else():
                 m.next = "STEP"
@@ -94,9 +100,13 @@ class ControllerSteps(GradientSteps):
 
     def _memory_steps(self: Any, m: Module) -> None:
         a, b = self.v["a"], self.v["b"]
+        looked, comes = Signal(), Signal(READ_LATENCY)
         with m.State("POINT"):
             m.d.comb += self.place.addr.eq(a)
-            m.d.sync += self.points.eq(1)
+            m.next = "POINT COMES"
+        pause(m, "POINT COMES", 2, "POINT READ")
+        with m.State("POINT READ"):
+            self._register(m, 0, self.place.data.address)
             m.next = "STEP"
         with m.State("PUT"):
             m.d.comb += [self.put.en.eq(1), self.put.addr.eq(self.at), self.put.data.eq(a)]
@@ -105,17 +115,17 @@ class ControllerSteps(GradientSteps):
                 m.next = "STEP"
         with m.State("DECIDE"):
             m.d.comb += [self.look.en.eq(1), self.look.addr.eq(a)]
-            with m.If(self.look.done):
+            m.d.comb += looked.eq(self.look.done)
+            with m.If(looked):
                 m.next = "DECIDED"
-        with m.State("DECIDED"):
+        m.d.sync += comes.eq(Cat(looked, comes))
+        with m.State("DECIDED"), m.If(comes[-1]):
             m.d.sync += self.decided[self.n].eq(self.look.data)
             m.next = "STEP"
         with m.State("COPY"):
             m.d.comb += self.place.addr.eq(a)
             m.next = "COPY COMES"
-        with m.State("COPY COMES"):
-            m.d.comb += self.place.addr.eq(a)
-            m.next = "COPY WORDS"
+        pause(m, "COPY COMES", 2, "COPY WORDS", self.place.addr.eq(a))
         with m.State("COPY WORDS"):
             m.d.comb += self.place.addr.eq(a)
             with m.If(self.quiet):
@@ -136,6 +146,7 @@ class ControllerSteps(GradientSteps):
 
     def _deliver(self: Any, m: Module) -> None:
         a, place = self.v["a"], self.place
+        last, differs = Signal(), Signal()
         with m.State("DELIVER"):
             m.d.comb += [
                 place.addr.eq(self.v["b"]),
@@ -151,9 +162,7 @@ class ControllerSteps(GradientSteps):
             m.d.sync += self.sent.eq(self.sent + 1)
             m.d.comb += self.sent_one.eq(1)
             m.next = "ARRIVES"
-        with m.State("ARRIVES"):
-            m.d.comb += self.need.addr.eq(a)
-            m.next = "ARRIVE"
+        pause(m, "ARRIVES", 2, "ARRIVE", self.need.addr.eq(a))
         with m.State("ARRIVE"):
             state = self.v["c"][: self.shape.state_bits]
             m.d.comb += [
@@ -163,14 +172,17 @@ class ControllerSteps(GradientSteps):
                 self.state.write.eq(1),
                 self.state.value.eq(state),
             ]
-            with m.If(self.need.last):
+            # Operands that meet must agree about the firing's state.
+            m.d.sync += [last.eq(self.need.last), differs.eq(self.need.known & (self.state.data != state))]
+            m.next = "ARRIVED"
+        with m.State("ARRIVED"):
+            with m.If(last):
                 m.d.comb += [self.forward.push.eq(1), self.forward.value.eq(a)]
                 self._activate(m)
             m.next = "STEP"
             with m.If(self.from_link):
                 m.next = "IDLE"
-            # Operands that meet must agree about the firing's state.
-            with m.If(self.need.known & (self.state.data != state)):
+            with m.If(differs):
                 m.next = "TELL STATE"
         with m.State("TELL STATE"):
             h = self.job.payload.header

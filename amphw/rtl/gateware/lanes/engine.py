@@ -126,12 +126,12 @@ class LaneEngine(wiring.Component):
         shape = self.shape
         m.submodules.weights = self.weights
         m.submodules.products = products = self.products
-        m.d.comb += self.weights.addr.eq(Mux(updater.busy, updater.addr, beats[0].beat))
+        m.d.comb += self.weights.addr.eq(Mux(updater.busy, updater.addr, beats[OPERANDS - 2].beat))
 
         one = 1 << (shape.formats.value.frac - shape.bias_shift)
         x = Signal(signed(BROADCAST_BITS), reset_less=True)
         m.d.sync += x.eq(self.read_a.data)
-        with m.If(beats[1].bias):
+        with m.If(beats[OPERANDS - 1].bias):
             m.d.sync += x.eq(one)
 
         words = data.ArrayLayout(signed(BITS), shape.lanes)
@@ -140,11 +140,12 @@ class LaneEngine(wiring.Component):
         files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[], attrs=attributes)
         m.submodules.dz = files
         write, read = files.write_port(granularity=1), files.read_port()
+        reading = beats[OPERANDS - 2]
         dz = Signal(words, reset_less=True)
         m.d.comb += [
             write.en.eq(loader.dz_lanes),
             write.addr.eq(loader.dz_block | (loader.dz_file << shape.block_bits)),
-            read.addr.eq(beats[0].block | (beats[0].dz << shape.block_bits)),
+            read.addr.eq(reading.block | (reading.dz << shape.block_bits)),
         ]
         m.d.comb += [write.data[lane].eq(loader.dz_data) for lane in range(shape.lanes)]
         m.d.sync += dz.eq(read.data)

@@ -13,7 +13,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.lanes.shape import Kind, LaneShape, command_layout, walk_layout
-from amphw.rtl.gateware.ports import ReadPort
+from amphw.rtl.gateware.ports import READ_LATENCY, ReadPort
 from amphw.rtl.isa.commands import LaneOp
 from amphw.rtl.numbers.formats import BITS
 
@@ -111,23 +111,25 @@ class Loader(wiring.Component):
     def _choose(self, m: Module, r: _Registers, filler: _Filler) -> None:
         """What a row needs before it walks: where an embedding's lies, and dz."""
         held = self.held
-        index = Signal(self.shape.beat_bits)
+        index, offset = Signal(self.shape.beat_bits), Signal(self.shape.beat_bits)
+        asks, comes = Signal(), Signal(READ_LATENCY)
+        m.d.sync += comes.eq(Cat(asks, comes))
         with m.State("ROW"):
             with m.If(r.left == 0):
                 m.next = "EMPTY"
             with m.Elif(r.indexed):
-                m.d.comb += [self.read.en.eq(1), self.read.addr.eq(r.x)]
+                m.d.comb += [asks.eq(1), self.read.en.eq(1), self.read.addr.eq(r.x)]
                 m.next = "INDEX"
             with m.Else():
                 m.next = "CHOOSE"
-        with m.State("INDEX"):
+        with m.State("INDEX"), m.If(comes[-1]):
             m.d.sync += index.eq(self.read.data)
             m.next = "MULTIPLY"
         with m.State("MULTIPLY"):
-            m.d.sync += index.eq(index * held.blocks)
+            m.d.sync += offset.eq(index * held.blocks)
             m.next = "ADD"
         with m.State("ADD"):
-            m.d.sync += r.base.eq(held.base + index)
+            m.d.sync += r.base.eq(held.base + offset)
             m.next = "CHOOSE"
         with m.State("CHOOSE"):
             with m.If(~r.backward):
@@ -228,7 +230,11 @@ class _Registers:
 
 
 class _Filler:
-    """Reads a row of dz, a word a cycle, and writes it into a register file two cycles later."""
+    """Reads a row of dz, a word a cycle, and writes it into a register file READ_LATENCY + 1 cycles later.
+
+    filled: the row may be walked over. What is still on its way is there before it is read: the first beat of
+    a walk reads the register file 7 cycles later, and the last word is written after 3.
+    """
 
     def __init__(self, m: Module, loader: Loader, dz: Signal, dz_file: Signal) -> None:
         shape, held, read = loader.shape, loader.held, loader.read
@@ -241,21 +247,21 @@ class _Filler:
         self.real = ~(last_block & (lane > (held.columns - 1)[: shape.lane_bits]))
 
         place = Cat(lane, block, dz_file, self.real)
-        arriving, arrived = Signal(place.shape(), name="arriving"), Signal(place.shape(), name="arrived")
-        valid = Signal(2)
+        places = [Signal(place.shape(), name=f"place{cycle}") for cycle in range(READ_LATENCY + 1)]
+        arriving, arrived = places[-2:]
+        valid = Signal(len(places))
         m.d.sync += [
-            valid.eq(Cat(reading, valid[0])),
-            arriving.eq(place),
-            arrived.eq(arriving),
+            valid.eq(Cat(reading, valid)),
+            *(after.eq(before) for before, after in zip([place, *places], places, strict=False)),
             loader.dz_data.eq(Mux(arriving[-1], read.data, 0)),
         ]
-        with m.If(valid[1]):
+        with m.If(valid[-1]):
             m.d.comb += loader.dz_lanes.eq(1 << arrived[: shape.lane_bits])
         m.d.comb += [
             loader.dz_block.eq(arrived[shape.lane_bits :][: shape.block_bits]),
             loader.dz_file.eq(arrived[-2]),
         ]
-        self.filled = ~reading & ~valid.any()
+        self.filled = ~reading
 
     def start(self, m: Module) -> None:
         m.d.sync += [self.reading.eq(1), self.lane.eq(0), self.block.eq(0)]

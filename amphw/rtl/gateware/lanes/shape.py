@@ -13,6 +13,7 @@ from amaranth.lib import data, enum
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, MU_BITS, RATE_BITS
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.commands import Bank, LaneOp
 from amphw.rtl.numbers.formats import Formats
 
@@ -181,12 +182,12 @@ def beat_layout(shape: LaneShape) -> data.StructLayout:
     )
 
 
-# Cycles behind a beat's issue. Memories are addressed at 0, or 3 for gradients, and everything is registered.
-OPERANDS = 2
-"""Weights, x and dz are in registers."""
-PRODUCTS = 5
+# Cycles behind a beat's issue. x is asked for at 0, and everything is registered.
+OPERANDS = READ_LATENCY + 1
+"""Weights, x and dz are in registers. Their memories, but for that of x, are asked two cycles before."""
+PRODUCTS = OPERANDS + 3
 """So are the products, and the summed gradients that they are added to."""
-REWRITTEN = 6
+REWRITTEN = PRODUCTS + 1
 """Summed gradients are written back, and sums of FORWARD stand captured."""
 READ_AGAIN = 4
 """A beat of summed gradients may be issued this long after it was issued before."""

@@ -16,6 +16,8 @@ from amaranth.utils import ceil_log2
 
 from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller.ports import Free, Job, MessageLayout
+from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from amphw.rtl.isa.commands import Bank
 from amphw.rtl.isa.wire import HEADER_WORDS, WORD, Fault, Kind, Register
 
@@ -81,17 +83,19 @@ class Receiver(wiring.Component):
         at = Signal(range(HEADER_WORDS + 1))
         left, address = Signal(ADDRESS), Signal(ADDRESS)
         code = Signal(Fault)
-        late = header.generation != self.generation
+        late, outside, too_long = Signal(), Signal(), Signal()
         m.d.comb += [header.as_value().eq(Cat(*words)), self.slot.eq(header.slot)]
         m.d.comb += [self.event.payload.eq(header), self.request.payload.eq(header)]
         m.d.comb += [self.receive.addr.eq(address), self.receive.data.eq(self.words.payload)]
         m.d.comb += [self.table_addr.eq(address), self.table_data.eq(self.words.payload)]
         m.d.comb += self.begins_generation.eq(header.generation)
-        outside = self._outside(m, header)
         # What follows the header of a kind without words would be taken for headers.
         bare = (Kind.BEGIN, Kind.FIRINGS, Kind.POKE, Kind.PEEK, Kind.UPDATE)
-        too_long = Signal()
-        m.d.comb += too_long.eq(header.kind.matches(*bare) & (header.words != 0))
+        m.d.sync += [
+            late.eq(header.generation != self.generation),
+            outside.eq(self._outside(m, header)),
+            too_long.eq(header.kind.matches(*bare) & (header.words != 0)),
+        ]
         with m.FSM(name="receiver") as fsm:
             m.d.comb += self.resting.eq(fsm.ongoing("HEADER") & (at == 0))
             with m.State("HEADER"):
@@ -100,7 +104,9 @@ class Receiver(wiring.Component):
                     m.d.sync += [words[at].eq(self.words.payload), at.eq(at + 1)]
                     with m.If(at == HEADER_WORDS - 1):
                         m.d.sync += at.eq(0)
-                        m.next = "CHECK"
+                        m.next = "JUDGE"
+            with m.State("JUDGE"):  # what is wrong with it is found out
+                m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += [left.eq(header.words), address.eq(header.payload)]
                 with m.Switch(header.kind):
@@ -191,6 +197,10 @@ class Receiver(wiring.Component):
             m.d.sync += [left.eq(left - 1), address.eq(address + 1)]
 
 
+AHEAD = 8
+"""Words of a payload that the sender reads ahead, more than are on their way from memory at a time."""
+
+
 class Sender(wiring.Component):
     """jobs: messages, their payload in payload memory. words: to the host. slot, generation: looked up."""
 
@@ -209,10 +219,15 @@ class Sender(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         job = Signal(Job())
-        at = Signal(range(HEADER_WORDS + 1))
-        left, address = Signal(ADDRESS), Signal(ADDRESS)
-        bits = Signal(WORD * HEADER_WORDS)
-        m.d.comb += [self.slot.eq(job.header.slot), self.send.addr.eq(address)]
+        at = Signal(range(HEADER_WORDS))
+        left = Signal(ADDRESS)  # words of the payload that have not left
+        header = Signal(MessageLayout())
+        m.submodules.out = out = SkidBuffer(unsigned(WORD))
+        wiring.connect(m, out.o, wiring.flipped(self.words))
+        begins = Signal()
+        fetched = self._fetch(m, begins, job)
+        m.d.comb += self.slot.eq(job.header.slot)
+        words = Array(header.as_value().word_select(k, WORD) for k in range(HEADER_WORDS))
         with m.FSM(name="sender") as fsm:
             m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~self.jobs.valid)
             with m.State("IDLE"):
@@ -221,32 +236,54 @@ class Sender(wiring.Component):
                 with m.If(self.jobs.valid):
                     m.next = "LOOK UP"
             with m.State("LOOK UP"):
-                m.d.sync += [left.eq(job.header.words), address.eq(job.source)]
-                m.d.sync += bits.eq(job.header)
-                own = (job.header.kind != Kind.FAULT) & (job.header.kind != Kind.VALUE)
-                layout = MessageLayout()["generation"]
-                with m.If(own):
-                    m.d.sync += bits[layout.offset : layout.offset + layout.width].eq(self.generation)
+                m.d.comb += begins.eq(1)
+                m.d.sync += [left.eq(job.header.words), header.eq(job.header)]
+                with m.If((job.header.kind != Kind.FAULT) & (job.header.kind != Kind.VALUE)):
+                    m.d.sync += header.generation.eq(self.generation)
                 m.next = "HEADER"
             with m.State("HEADER"):
-                m.d.comb += [self.words.valid.eq(1), self.words.payload.eq(bits)]
-                with m.If(self.words.ready):
-                    m.d.sync += [bits.eq(bits >> WORD), at.eq(at + 1)]
+                m.d.comb += [out.i.valid.eq(1), out.i.payload.eq(words[at])]
+                with m.If(out.i.ready):
+                    m.d.sync += at.eq(at + 1)
                     with m.If(at == HEADER_WORDS - 1):
-                        m.next = "ASK"
-            with m.State("ASK"):
-                m.d.comb += self.send.en.eq(left != 0)
+                        m.next = "WORDS"
+            with m.State("WORDS"):
+                m.d.comb += [
+                    out.i.valid.eq(fetched.valid),
+                    out.i.payload.eq(fetched.payload),
+                    fetched.ready.eq(out.i.ready),
+                ]
                 with m.If(left == 0):
+                    m.next = "LEAVES"
+                with m.Elif(fetched.valid & fetched.ready):
+                    m.d.sync += left.eq(left - 1)
+            with m.State("LEAVES"):  # the next message begins when this one is gone
+                with m.If(~self.words.valid):
                     m.next = "IDLE"
-                with m.Elif(self.send.done):
-                    m.next = "GET"
-            word = Signal(WORD)
-            with m.State("GET"):
-                m.d.sync += word.eq(self.send.data)
-                m.next = "WORD"
-            with m.State("WORD"):
-                m.d.comb += [self.words.valid.eq(1), self.words.payload.eq(word)]
-                with m.If(self.words.ready):
-                    m.d.sync += [left.eq(left - 1), address.eq(address + 1)]
-                    m.next = "ASK"
         return m
+
+    def _fetch(self, m: Module, begins: Signal, job: Any) -> Any:
+        """Reads a job's words ahead, while its header leaves -> a stream of them.
+
+        A word is asked for only if there is room for it and for all that are on their way.
+        """
+        m.submodules.fetched = fetched = Queue(unsigned(WORD), AHEAD, storage="lut")
+        unasked, address = Signal(ADDRESS), Signal(ADDRESS)
+        coming, room = Signal(READ_LATENCY), Signal(range(AHEAD + 1), init=AHEAD)
+        leaves = fetched.o.valid & fetched.o.ready
+        # Known a cycle before: there was room for two.
+        more, fits = Signal(), Signal()
+        m.d.sync += fits.eq(room > 1)
+        m.d.comb += [
+            self.send.en.eq(more & fits),
+            self.send.addr.eq(address),
+            fetched.i.valid.eq(coming[-1]),
+            fetched.i.payload.eq(self.send.data),
+        ]
+        m.d.sync += [coming.eq(Cat(self.send.done, coming)), room.eq(room - self.send.done + leaves)]
+        with m.If(begins):
+            m.d.sync += [unasked.eq(job.header.words), more.eq(job.header.words != 0)]
+            m.d.sync += address.eq(job.source)
+        with m.Elif(self.send.done):
+            m.d.sync += [unasked.eq(unasked - 1), more.eq(unasked != 1), address.eq(address + 1)]
+        return fetched.o

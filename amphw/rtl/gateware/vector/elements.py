@@ -1,7 +1,7 @@
 """The datapath of a vector unit: operands in, one result a cycle out.
 
-Stages, counted from the read: 1 the memory answers, 2 operands, 3 chosen (the curves' table answers), 4
-factors, 5 product, 6 sum, then rounding: the result is at hand in stage 9.
+Stages, counted from the memory's answer, which is READ_LATENCY behind the read: 1 operands, 2 chosen (the
+curves' table answers), 3 factors, 4 product, 5 sum, then rounding: the result is at hand in stage 8.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class VectorElements(wiring.Component):
         m = Module()
         shape = self.shape
 
-        # Stage 2: operands, and what to do with them.
+        # Stage 1: operands, and what to do with them.
         a, b = Signal(signed(BITS), reset_less=True), Signal(signed(BITS), reset_less=True)
         do = Signal(controls_layout(shape))
         valid, first = Signal(), Signal()
@@ -55,7 +55,7 @@ class VectorElements(wiring.Component):
         with m.If(self.element):
             m.d.sync += count.eq(Mux(self.first, 0, count + 1))
 
-        # Stage 3: comparisons are decided; the largest so far stays where it is.
+        # Stage 2: comparisons are decided; the largest so far stays where it is.
         chosen, addend = Signal(signed(BITS)), Signal(signed(BITS))
         factor = Signal(signed(CONSTANT_BITS))
         condition = Signal(signed(2))
@@ -88,7 +88,7 @@ class VectorElements(wiring.Component):
         is_line, is_condition = Signal(), Signal()
         m.d.sync += [is_line.eq(do.is_line), is_condition.eq(do.is_condition)]
 
-        # Stages 4 to 6: what becomes the result, rounded. The table's answer comes late and goes straight to
+        # Stages 3 to 5: what becomes the result, rounded. The table's answer comes late and goes straight to
         # registers; they and those of the other operations are 0 when it is not their turn.
         left, right = Signal(signed(18)), Signal(signed(18), reset_less=True)
         slope, start, plus = Signal(signed(18)), Signal(signed(18)), Signal(signed(BITS))

@@ -6,10 +6,11 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.loops import item_layout
 
-LATENCY = 9
+LATENCY = READ_LATENCY + 8
 """Cycles from the read of an element's operands to the write of its result."""
 
 
@@ -17,7 +18,8 @@ class VectorIssue(wiring.Component):
     """Items in; addresses and enables of reads and, LATENCY cycles later, of writes.
 
     The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now
-    gives. `done` comes when what a command wrote can be read, a cycle after `ends`.
+    gives; `taking` is `fresh` a cycle earlier. `done` comes when what a command wrote can be read, a cycle
+    after `ends`.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -33,6 +35,7 @@ class VectorIssue(wiring.Component):
                 "element": Out(1),
                 "first": Out(1),
                 "fresh": Out(1),
+                "taking": Out(1),
                 "fetch": Out(1),
                 "write": Out(1),
                 "address_d": Out(address),
@@ -74,7 +77,13 @@ class VectorIssue(wiring.Component):
                 stuck.eq(item.waits & Cat(occupied[:-2]).any() | item.adds & clash[:-1].any()),
             ]
 
-        issued = Signal(4)
+        # What the memory's answer belongs to, on its way beside it.
+        asked = Cat(accept & item.element, item.first, accept & item.fresh, accept & item.fetch)
+        for cycle in range(READ_LATENCY):
+            register = Signal(len(asked), name=f"asked_{cycle}")
+            m.d.sync += register.eq(asked)
+            asked = register
+        m.d.comb += self.taking.eq(asked[2])
         m.d.sync += [
             self.read_a.eq(accept & item.reads_a),
             self.read_b.eq(accept & item.reads_b),
@@ -84,8 +93,7 @@ class VectorIssue(wiring.Component):
             writes[0].eq(accept & item.element & item.write),
             final[0].eq(accept & item.final),
             d[0].eq(item.d),
-            issued.eq(Cat(accept & item.element, item.first, accept & item.fresh, accept & item.fetch)),
-            Cat(self.element, self.first, self.fresh, self.fetch).eq(issued),
+            Cat(self.element, self.first, self.fresh, self.fetch).eq(asked),
             self.done.eq(self.ends),
         ]
         for chain in (occupied, writes, final, d):

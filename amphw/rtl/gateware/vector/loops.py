@@ -48,8 +48,9 @@ def item_layout(shape: VectorShape) -> data.StructLayout:
 class VectorLoops(wiring.Component):
     """Commands in, items out.
 
-    `controls` are those of the last command accepted; another one is accepted after `taken`, which says
-    that the datapath has copied them. `index_valid` comes with the answer to a fetch.
+    `controls` are those of the last command accepted; another one is accepted from `taken` on, which says
+    that the datapath copies them a cycle later: the next one's are there after two. `index_valid` comes with
+    the answer to a fetch.
     """
 
     def __init__(self, shape: VectorShape) -> None:

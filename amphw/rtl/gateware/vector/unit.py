@@ -3,10 +3,10 @@
 It carries out commands (`command`) on the payload memory, in order. A command's first read comes
 after the last write of the command before it, unless it says that it does not depend on it (`overlap`).
 
-In cycles: a command accepted in cycle 0 reads its first element in cycle 6, in cycle 14 where there is an
-index; a result is written LATENCY (9) cycles after its element is read, and `done` follows the last write
-by 1. After a command of n elements the next one reads n + 2 cycles later, but at least 7, if it overlaps;
-else n + LATENCY. A row with an index takes inner + 2 cycles, but at least 7. A scatter-add waits for a word
+In cycles: a command accepted in cycle 0 reads its first element in cycle 6, in cycle 16 where there is an
+index; a result is written LATENCY (11) cycles after its element is read, and `done` follows the last write
+by 1. After a command of n elements the next one reads n + 2 cycles later, but at least 8, if it overlaps;
+else n + LATENCY. A row with an index takes inner + 2 cycles, but at least 9. A scatter-add waits for a word
 that is still on its way.
 """
 
@@ -61,7 +61,7 @@ class VectorUnit(wiring.Component):
             self.write.en.eq(issue.write),
             self.write.addr.eq(issue.address_d),
             self.write.data.eq(elements.y),
-            loops.taken.eq(issue.fresh),
+            loops.taken.eq(issue.taking),
             loops.index.eq(self.read_b.data),
             loops.index_valid.eq(issue.fetch),
             elements.a.eq(self.read_a.data),
