@@ -14,8 +14,9 @@ from amphw.cli.output import emit_json, remarks, results, table
 from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
+    from amphw.library.hardware_settings import Wanted
     from amphw.rtl.build.board_files import BoardBuild
-    from amphw.rtl.build.boards import Clocking
+    from amphw.rtl.build.boards import Board, Clocking
 
 INSTANCES = 8
 """That the simulation trains on, to count cycles."""
@@ -37,6 +38,16 @@ class Circuit:
         str | None,
         typer.Option(
             "--nodes", metavar="NAME,...", help="The nodes that are placed on it; all if not given."
+        ),
+    ] = None
+    boards: Annotated[
+        int | None,
+        typer.Option(
+            "--boards",
+            metavar="N",
+            help="Spread the model over at most so many boards, the CPU between them, each with its circuit.",
+            min=2,
+            max=32,
         ),
     ] = None
     lanes: Annotated[
@@ -108,6 +119,10 @@ class Job:
             "--simulate/--no-simulate", help="Whether to count the cycles a message takes; of a whole model."
         ),
     ] = True
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="With --boards: say what each would hold, and build nothing."),
+    ] = False
     accuracy: Annotated[
         bool,
         typer.Option(
@@ -129,7 +144,7 @@ def rtl(
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
     from amphw.data.cache import DataError
-    from amphw.host.session import update_rules
+    from amphw.host.session import graph_of, update_rules
     from amphw.library.hardware_settings import Wanted, recommended, smaller, what_is_lost
     from amphw.models import MODELS, get_model
     from amphw.rtl.build.board_files import build, check_tools
@@ -146,11 +161,14 @@ def rtl(
     found = get_model(model)
     nodes = [name.strip() for name in circuit.nodes.split(",")] if circuit.nodes is not None else None
     wanted = Wanted(config, settings or (), circuit.formats, lanes, keys, nodes)
+    if circuit.boards is not None or job.plan:
+        _several(found, on, circuit, job, wanted, as_json)
+        return
     chosen = recommended(found, on, wanted, model not in MODELS)
     for each in chosen.chosen:
         say(f"chosen to fit {on.name}: {each}")
     cfg, formats = chosen.cfg, chosen.formats
-    graph, train = found.graph(cfg.model), cfg.train
+    graph, train = graph_of(found, cfg), cfg.train
     rules = update_rules(cfg, graph)
     remedies = Remedies(lanes, keys, smaller(cfg.model), model not in MODELS)
     simulate = job.simulate and not chosen.fits[0].plan.elsewhere
@@ -186,6 +204,39 @@ def rtl(
         emit_json(facts)
     else:
         _show(made, facts)
+
+
+def _several(found: Any, on: Board, circuit: Circuit, job: Job, wanted: Wanted, as_json: bool) -> None:
+    """Several boards, each with a circuit of its own."""
+    from amphw.cli.rtl_boards import several
+    from amphw.ir.errors import AmphwError
+    from amphw.library.several_boards import numbered, spread
+    from amphw.rtl.build.board_files import build, check_tools
+    from amphw.rtl.plan.remedies import Remedies
+
+    def say(text: str) -> None:
+        remarks().print(text)
+
+    if circuit.boards is None:
+        raise AmphwError("--plan is for several boards: say how many at most (--boards N)")
+    if wanted.nodes is not None:
+        raise AmphwError("--boards finds out which nodes each board has: leave --nodes out")
+    made = spread(found, on, circuit.boards, wanted)
+    for each in made.found.chosen:
+        say(f"chosen to fit {on.name}: {each}")
+
+    def built(k: int) -> dict[str, Any]:
+        say(f"{made.labels[k]}:")
+        each = numbered(on, k)
+        done = build(
+            [made.boards[k]], each, job.out / made.labels[k], each.pins(), circuit.frequency, job.bitstream,
+            say, Remedies(circuit.lanes, made.boards[k].keys),
+        )  # fmt: skip
+        return _figures(done, None)
+
+    if not job.plan:
+        check_tools(on, simulate=False)
+    several(made, found.name, on, job.out, None if job.plan else built, as_json)
 
 
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from amphw.host.config import RunConfig, resolve
 from amphw.host.config_toml import to_toml
 from amphw.host.run_folder import RunFolder
 from amphw.host.sections.update import UpdateConfig
-from amphw.host.session import update_rules
+from amphw.host.session import graph_of, update_rules
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Capabilities
 from amphw.ir.errors import GraphError
@@ -48,6 +48,10 @@ EPOCHS = 2
 
 FORMATS = "q4.12"
 """Where none are given: 4 bits before the point."""
+
+
+Tried = Callable[[RunConfig[Any], Formats], list[Fit]]
+"""What fits with a configuration and number formats; FitError or GraphError where nothing does."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,27 @@ def recommended(model: Model[Any], board: Board, wanted: Wanted, own_schema: boo
     own_schema: whether the user wrote the model. Raises FitError or GraphError where no setting that is free
     is enough, and ConfigError for settings that are not allowed.
     """
-    return _Search(model, board, wanted, own_schema).found()
+
+    def tried(cfg: RunConfig[Any], formats: Formats) -> list[Fit]:
+        graph, train = graph_of(model, cfg), cfg.train
+        remedies = Remedies(wanted.lanes, wanted.keys, smaller(cfg.model), own_schema)
+        return fit.fits(
+            graph, update_rules(cfg, graph), formats, board, train.max_active_keys,
+            train.max_infer_keys, wanted.keys, wanted.lanes, wanted.nodes, remedies,
+        )  # fmt: skip
+
+    return chosen_to_fit(model, wanted, tried)
+
+
+def chosen_to_fit(model: Model[Any], wanted: Wanted, tried: Tried, narrows: bool = True) -> Recommended:
+    """The model with as few settings changed as it takes for `tried` to find something. narrows: whether
+    layers may become narrower. Raises what `tried` raises where no setting that is free is enough."""
+    return _Search(model, wanted, tried, narrows).found()
 
 
 class _Search:
-    def __init__(self, model: Model[Any], board: Board, wanted: Wanted, own_schema: bool):
-        self._model, self._board, self._wanted, self._own = model, board, wanted, own_schema
+    def __init__(self, model: Model[Any], wanted: Wanted, tried: Tried, narrows: bool):
+        self._model, self._wanted, self._tried, self._narrows = model, wanted, tried, narrows
         self._defaults = model.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES))
         self._chosen: dict[str, Setting] = {}
         self._first: Exception | None = None
@@ -171,6 +190,8 @@ class _Search:
         self._first = self._first or error
         for step in _steps(cfg, error, self._wanted):
             if step.key in self._useless or self._chosen.get(step.key) == step:
+                continue
+            if not self._narrows and _is_width(step.key):
                 continue
             taken = {**self._chosen, step.key: step}
             try:
@@ -225,12 +246,7 @@ class _Search:
         return resolve(self._model.config, tree, self._wanted.config, self._wanted.settings)
 
     def _fits(self, cfg: RunConfig[Any]) -> list[Fit]:
-        graph, train, wanted = self._model.graph(cfg.model), cfg.train, self._wanted
-        remedies = Remedies(wanted.lanes, wanted.keys, smaller(cfg.model), self._own)
-        return fit.fits(
-            graph, update_rules(cfg, graph), self._formats(), self._board, train.max_active_keys,
-            train.max_infer_keys, wanted.keys, wanted.lanes, wanted.nodes, remedies,
-        )  # fmt: skip
+        return self._tried(cfg, self._formats())
 
 
 def _is_width(key: str) -> bool:

@@ -16,14 +16,14 @@ from amphw.ir.check import infer
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Attr, Field, evaluate, lift, table
-from amphw.ir.functions import columns, linear, row_param, sum_cols, sum_rows, take, tanh
+from amphw.ir.functions import columns, concat, linear, relu, row_param, sum_cols, sum_rows, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import NPT, PPT, Concat, Loss, Source
 from amphw.ir.passes import RULES, by_name, fold, fold_parameters, fuse, join, replicate, rest, split, tile
 from amphw.ir.primitives import ValueType
-from amphw.ir.program import trace
+from amphw.ir.program import Program, trace
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.routing import Bcast
 from amphw.ir.serialise import fingerprint, graph_from_json, graph_to_json
@@ -398,12 +398,45 @@ def test_what_cannot_be_tiled_says_why(n: int, nodes: list[str] | None, message:
         tile(DIGITS.graph(SMALL_DIGITS), n, nodes)
 
 
+def _alone(program: Program) -> Graph:
+    """A graph of one such node, `cell`, between a source and a loss."""
+    width = program.inputs[0][1].width
+    g = Graph("alone", Schema(data={"x": width}))
+    g.add(Source("x", width=width, data="x"))
+    g.add(PPT("cell", program))
+    g.add(Loss("loss", trace(sum_cols, {"y": program.outputs_types[0].width})))
+    g.connect("x", "cell", "loss")
+    return g
+
+
 def test_a_program_that_mixes_columns_is_not_tiled() -> None:
-    graph = LISTS.graph(SMALL_LISTS["rnn"])
+    looked_up = trace(
+        lambda p, h: relu(linear(concat(take(p.E, 0), h), p.W)), {"h": 4}, {"E": (3, 4), "W": (8, 6)}
+    )
     with pytest.raises(GraphError, match="cell: every tile would need all of its parameter E"):
-        tile(graph, 2, ["cell"])
+        tile(_alone(looked_up), 2, ["cell"])
     with pytest.raises(GraphError, match="cell: behind its parameters .*|cell: the columns of its parameter"):
         tile(LISTS.graph(SMALL_LISTS["gru"]), 2, ["cell"])
+
+
+def test_a_layer_that_looks_a_table_up_is_tiled_by_its_rows() -> None:
+    """A tile is sent its columns of h alone, and begins with numbers as large as those of the whole."""
+    graph = LISTS.graph(ListReductionConfig(hidden=9, embedding=6, batch=1))
+    after = tile(graph, 2, ["cell"])
+    infer(after)
+    shapes = [{p.name: p.shape for p in after.nodes[f"cell_{k}"].params} for k in range(2)]
+    assert shapes == [
+        {"E": (graph.nodes["cell"].params[0].shape[0], 3), "W": (7, 9), "b": (9,)},
+        {"E": (graph.nodes["cell"].params[0].shape[0], 3), "W": (8, 9)},
+    ]
+    assert [after.nodes[f"cell_{k}"].program.inputs[0][1].width for k in range(2)] == [4, 5]  # type: ignore[attr-defined]
+    (whole,) = (p for p in graph.nodes["cell"].params if p.name == "W")
+    (part,) = (p for p in after.nodes["cell_1"].params if p.name == "W")
+    rng = np.random.default_rng(1)
+    limit = np.abs(whole.initial(rng)).max()
+    assert 0.9 * limit < np.abs(part.initial(rng)).max() <= np.sqrt(6 / sum(whole.shape))
+    with pytest.raises(GraphError, match="cell: every tile would need"):
+        tile(graph, 7, ["cell"])  # the table has 6 columns
 
 
 def test_a_fold_within_a_node_and_one_across() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -90,8 +90,13 @@ class DeviceKind(Protocol):
         """The same, so many times as fast."""
 
     def times(
-        self, traffic: Traffic, work: Mapping[str, NodeWork], rules: Mapping[str, UpdateRule]
-    ) -> FiringTimes: ...
+        self,
+        traffic: Traffic,
+        work: Mapping[str, NodeWork],
+        rules: Mapping[str, UpdateRule],
+        nodes: Sequence[str] | None = None,
+    ) -> FiringTimes:
+        """nodes: that are placed on it; None: nobody knows as yet."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,11 @@ class Processor:
         return replace(self, flops=factor * self.flops)
 
     def times(
-        self, traffic: Traffic, work: Mapping[str, NodeWork], rules: Mapping[str, UpdateRule]
+        self,
+        traffic: Traffic,
+        work: Mapping[str, NodeWork],
+        rules: Mapping[str, UpdateRule],
+        nodes: Sequence[str] | None = None,
     ) -> FiringTimes:
         return _Operations(work, self.roof)
 
@@ -198,7 +207,14 @@ class CircuitMaker(Protocol):
     def resources(self, lanes: int) -> Mapping[str, int]:
         """Of a chip: luts, ffs and dsps of a device with so many lanes."""
 
-    def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitCycles: ...
+    def cycles(
+        self,
+        graph: Graph,
+        rules: Mapping[str, UpdateRule],
+        lanes: int,
+        nodes: Sequence[str] | None = None,
+    ) -> CircuitCycles:
+        """nodes: those of them that a circuit can have are on it; None: all that can be."""
 
 
 @dataclass(frozen=True)
@@ -249,9 +265,14 @@ class Circuit:
         return replace(self, lanes=round(factor * self.lanes))
 
     def times(
-        self, traffic: Traffic, work: Mapping[str, NodeWork], rules: Mapping[str, UpdateRule]
+        self,
+        traffic: Traffic,
+        work: Mapping[str, NodeWork],
+        rules: Mapping[str, UpdateRule],
+        nodes: Sequence[str] | None = None,
     ) -> FiringTimes:
-        return _Cycles(self.maker.cycles(traffic.lowered.graph, rules, self.lanes), self.clock)
+        graph = traffic.lowered.graph
+        return _Cycles(self.maker.cycles(graph, rules, self.lanes, nodes), self.clock)
 
 
 @dataclass(frozen=True)

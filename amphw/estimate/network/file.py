@@ -14,6 +14,9 @@ between = [0, 1]
 bandwidth = "10Gb/s"
 latency = "1us"
 credits = 4
+
+[host]                     # passes on what circuits send each other, and computes in no time
+nodes = ["h0"]
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ MakeCircuit = Callable[[int, float | None], Circuit]
 """(lanes, clock in cycles a second, None: that of a board) -> a circuit."""
 
 DEVICE_KEYS = ("flops", "use", "lanes", "clock", "memory", "nodes")
+HOST_KEYS = ("nodes",)
 LINK_KEYS = ("between", "bandwidth", "latency", "credits")
 
 
@@ -49,7 +53,7 @@ def read_network(path: Path, circuit: MakeCircuit, like: Network | None = None) 
 
 
 def _network(said: Mapping[str, Any], circuit: MakeCircuit, like: Network | None) -> Network:
-    _only(said, ("device", "link"), "a network")
+    _only(said, ("device", "link", "host"), "a network")
     devices, links = (_tables(said, name) for name in ("device", "link"))
     if not devices:
         raise AmphwError("no [[device]] is listed")
@@ -79,7 +83,16 @@ def _network(said: Mapping[str, Any], circuit: MakeCircuit, like: Network | None
         policy=same.policy,
         parts=parts,
         wires=wires if links else None,
+        kept=_kept(said["host"]) if "host" in said else None,
     )
+
+
+def _kept(table: Any) -> list[str]:
+    """Nodes of the host."""
+    if not isinstance(table, dict):
+        raise AmphwError("'host': expected a table, as in [host]")
+    _only(table, HOST_KEYS, "the host")
+    return _names(table, "the host")
 
 
 def _part(number: int, table: Mapping[str, Any], circuit: MakeCircuit) -> Part:
@@ -100,10 +113,14 @@ def _part(number: int, table: Mapping[str, Any], circuit: MakeCircuit) -> Part:
         if isinstance(use, bool) or not isinstance(use, int | float):
             raise AmphwError(f"{what}: use = {use!r}, expected a number above 0, up to 1")
         device = Processor(flops, use)
+    return Part(device, _quantity(table, "memory", "bytes", what), _names(table, what))
+
+
+def _names(table: Mapping[str, Any], what: str) -> list[str]:
     nodes = table.get("nodes", [])
     if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
         raise AmphwError(f'{what}: nodes = {nodes!r}, expected names, as in ["cell", "head"]')
-    return Part(device, _quantity(table, "memory", "bytes", what), nodes)
+    return nodes
 
 
 def _tables(said: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.engine.parts.costs import FLOAT_BYTES
@@ -43,7 +43,11 @@ class LikeDevice:
         return replace(self, peak=factor * self.peak, speed=factor * self.speed)
 
     def times(
-        self, traffic: Traffic, work: Mapping[str, NodeWork], rules: Mapping[str, UpdateRule]
+        self,
+        traffic: Traffic,
+        work: Mapping[str, NodeWork],
+        rules: Mapping[str, UpdateRule],
+        nodes: Sequence[str] | None = None,
     ) -> FiringTimes:
         each = {}
         for name, seconds in self.seconds.items():

@@ -2,7 +2,7 @@
 
 Nodes with parameters take turns on the devices, as `train` places them (`engine.lowering.placing.in_turns`),
 unless the network says where they are. The others live with the neighbour that they exchange most bytes with.
-Sources have their data where it is needed.
+Sources have their data where it is needed, and what the network's host keeps is nobody's work.
 
 The busiest device or link limits (`busy`); or the longest chain of messages of an instance, of which `keys`
 are in flight.
@@ -21,7 +21,7 @@ from amphw.estimate.count.node_time import Spent, spent_on
 from amphw.estimate.count.traffic import EdgeRate, Spread, Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.busy import LEAST, Load, ranked
-from amphw.estimate.network.devices import FiringTimes
+from amphw.estimate.network.devices import DeviceKind, FiringTimes
 from amphw.estimate.network.topology import Network, Wire
 from amphw.estimate.outcome import DeviceOutcome, EdgeOutcome, LinkOutcome, NodeMemory, NodeOutcome, Outcome
 from amphw.estimate.play.events import Played, Playing, play, playing
@@ -77,9 +77,11 @@ class _Estimate:
         self.traffic, self.rules, self.network, self.keys = traffic, rules, network, keys
         self.units = {u.name: u for u in traffic.lowered.units}
         graph = traffic.lowered.graph
+        self._check_kept()
         self.work: dict[str, NodeWork] = {
             name: work_of(graph, self.units[name], rate, rule_of(rules, name))
             for name, rate in traffic.nodes.items()
+            if name not in (network.kept or ())
         }
         self.heavy = [name for name in self.work if self.units[name].owns]
         if not self.heavy:
@@ -87,9 +89,10 @@ class _Estimate:
         self.copies = {name: replicas if self.units[name].owns else 1 for name in self.work}
         count = network.count or len(self.heavy) * replicas
         self.busy, self.memory = [0.0] * count, [0.0] * count
-        self.times: dict[object, FiringTimes] = {}  # by device
-        self.spent: dict[tuple[str, object], Spent] = {}  # by node and device
+        self.times: dict[object, FiringTimes] = {}  # by kind of device, of a circuit with its nodes
+        self.spent: dict[tuple[str, object], Spent] = {}  # by node, and the same
         self.at: dict[str, list[int]] = {}  # device of each replica
+        self.placed = False
         if at is None:
             self._place_as_said()
             self._spread()
@@ -97,6 +100,7 @@ class _Estimate:
         for name, where in (at or {}).items():
             for device in where:
                 self.put(name, device)
+        self._as_placed()
         self._check_memory()
         self._check_wires()
 
@@ -104,12 +108,33 @@ class _Estimate:
 
     def spent_on(self, name: str, device: int) -> Spent:
         """What the node takes there."""
+        key = name, self._kind(device)
+        if key not in self.spent:
+            times = self.times_on(device)
+            self.spent[key] = spent_on(self.traffic, self.work[name], self.units[name], times)
+        return self.spent[key]
+
+    def times_on(self, device: int) -> FiringTimes:
+        kind = of, nodes = self._kind(device)
+        if kind not in self.times:
+            self.times[kind] = of.times(self.traffic, self.work, self.rules, nodes)
+        return self.times[kind]
+
+    def _kind(self, device: int) -> tuple[DeviceKind, tuple[str, ...] | None]:
+        """What the times there depend on. A circuit is made for its nodes, once it is known which they are;
+        until then each is taken to have all."""
         of = self.network.device(device)
-        if of not in self.times:
-            self.times[of] = of.times(self.traffic, self.work, self.rules)
-        if (name, of) not in self.spent:
-            self.spent[name, of] = spent_on(self.traffic, self.work[name], self.units[name], self.times[of])
-        return self.spent[name, of]
+        if of.host is None:
+            return of, None
+        return of, tuple(self.on(device) if self.placed else self.work)
+
+    def _as_placed(self) -> None:
+        """The nodes of each device are known now."""
+        self.placed = True
+        self.busy = [0.0] * len(self.busy)
+        for name, where in self.at.items():
+            for device in where:
+                self.busy[device] += self.seconds(name, device) / self.copies[name]
 
     def seconds(self, name: str, device: int) -> float:
         """That an instance keeps a device busy with the node."""
@@ -195,6 +220,20 @@ class _Estimate:
     def on(self, device: int) -> list[str]:
         return [name for name, where in self.at.items() if device in where]
 
+    def _check_kept(self) -> None:
+        for name in self.network.kept or ():
+            if name not in self.traffic.nodes:
+                able = ", ".join(self.traffic.nodes)
+                raise AmphwError(
+                    f"the host is to have node '{name}', and there is none that computes: expected some of "
+                    f"{able}"
+                )
+            if self.units[name].owns:
+                raise AmphwError(
+                    f"the host is to have node '{name}', which has parameters: place it on a device, since "
+                    "what the host computes takes no time"
+                )
+
     def _check_memory(self) -> None:
         short = [
             f"device {device} is too small by {math.ceil(needed - room):,} B: {', '.join(self.on(device))} "
@@ -221,9 +260,9 @@ class _Estimate:
     # --- what crosses -----------------------------------------------------------------------------
 
     def pairs(self, edge: EdgeRate) -> list[tuple[int, int]]:
-        """The devices that its messages go between: for each replica, of equally many instances. Of a source
-        there are none."""
-        if edge.source not in self.work:
+        """The devices that its messages go between: for each replica, of equally many instances. There are
+        none of a source, nor of what the host keeps."""
+        if edge.source not in self.work or edge.target not in self.work:
             return []
         source, target = self.at[edge.source], self.at[edge.target]
         return [
@@ -264,7 +303,7 @@ class _Estimate:
         for number, walked in enumerate(self.traffic.walks):
 
             def crossing(source: int, target: int, number: int = number) -> float:
-                if units[source].name not in self.work:
+                if not {units[source].name, units[target].name} <= set(self.work):
                     return 0.0
                 a, b = (of[number % len(of)] for of in (self.at[units[u].name] for u in (source, target)))
                 there, back = self.wire(a, b), self.wire(b, a)
@@ -280,8 +319,9 @@ class _Estimate:
     def playing(self) -> Playing:
         wires = {(a, b): self.wire(a, b) for a, b in sorted(self.flows())}
         devices = [self.network.device(d) for d in range(len(self.busy))]
+        times = [self.times_on(d) for d in range(len(self.busy))]
         return playing(
-            *(self.traffic, self.work, self.rules, self.at, devices, self.times),
+            *(self.traffic, self.work, self.rules, self.at, devices, times),
             *(wires, self.network.number_bytes, self.network.header_bytes, self.network.policy),
         )
 
@@ -371,7 +411,9 @@ class _Estimate:
             port=edge.port,
             output=edge.output,
             activation_bytes=edge.bytes.times(self.network.number_bytes / FLOAT_BYTES),
-            weight_bytes=self.memory_of(edge.target, self.at[edge.target][0]).value,
+            weight_bytes=self.memory_of(edge.target, self.at[edge.target][0]).value
+            if edge.target in self.at
+            else 0.0,
             bits_per_s=bits,
             gradient_bits_per_s=bits * edge.returned,
             messages=edge.messages,

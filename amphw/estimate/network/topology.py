@@ -26,7 +26,9 @@ class Network:
     bytes of each, None: no limit. Or `parts`, one by one.
 
     bandwidth, latency, credits: of the link from each device to each other (`Wire`); or `wires`, by (from,
-    to), and no others. policy: in which order devices serve. Raises AmphwError for what cannot be.
+    to), and no others. policy: in which order devices serve. kept: nodes that a host computes, in no time,
+    which also passes on what circuits send each other where nobody says another link; None: no host does.
+    Raises AmphwError for what cannot be.
     """
 
     flops: float | None = None
@@ -41,6 +43,7 @@ class Network:
     credits: int = 0
     policy: str = "default"
     another: DeviceKind | None = None
+    kept: Sequence[str] | None = None
     _alike: Wire = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,13 @@ class Network:
         """Of its devices."""
         return len(self.parts) or self.devices
 
+    @property
+    def circuits(self) -> bool:
+        """Whether all its devices are."""
+        if self.parts:
+            return all(isinstance(part.device, Circuit) for part in self.parts)
+        return self.circuit is not None
+
     def device(self, number: int) -> DeviceKind:
         if self.parts:
             return self.parts[number].device
@@ -75,6 +85,8 @@ class Network:
 
     def wire(self, a: int, b: int) -> Wire | None:
         """From a device to another; None: there is none."""
+        if self.wires is None and self.kept is not None and self._alike == Wire():
+            return _passed_on(self.device(a).host, self.device(b).host)
         return self._alike if self.wires is None else self.wires.get((a, b))
 
     def sending(self, size: float) -> float:
@@ -114,6 +126,13 @@ class Network:
         if self.parts:
             raise AmphwError(f"the network's {len(self.parts)} devices are listed: their number stands")
         return replace(self, devices=devices)
+
+
+def _passed_on(there: Wire | None, on: Wire | None) -> Wire:
+    """By the host, which has a message before it sends it on: over links to it that take as long twice."""
+    ways = [wire for wire in (there, on) if wire is not None]
+    slow = sum(1.0 / wire.bandwidth for wire in ways if wire.bandwidth is not None)
+    return Wire(1.0 / slow if slow else None, sum(wire.latency for wire in ways))
 
 
 def _wider(wire: Wire, factor: float) -> Wire:

@@ -173,17 +173,17 @@ def playing(
     rules: Mapping[str, UpdateRule],
     at: Mapping[str, Sequence[int]],
     devices: Sequence[DeviceKind],
-    times: Mapping[object, FiringTimes],
+    times: Sequence[FiringTimes],
     wires: Mapping[tuple[int, int], Wire],
     number_bytes: int = FLOAT_BYTES,
     header_bytes: int = 0,
     policy: str = "default",
 ) -> Playing:
-    """at: devices of a node's replicas. times: by device. wires: those that are used, by devices; of numbers
-    and of headers with so many bytes.
+    """at: devices of a node's replicas. times: by number of the device. wires: those that are used, by
+    devices; of numbers and of headers with so many bytes.
 
-    Where devices leave losses to the host, this is one device more, over links of its own. Raises AmphwError
-    where replicas of a node are on devices that are not alike.
+    Where devices leave losses to the host, or nodes are nowhere, this is one device more, over links of its
+    own. Raises AmphwError where replicas of a node are on devices that are not alike.
     """
     units = traffic.lowered.units
     pipelines = max(len(where) for where in at.values())
@@ -195,7 +195,7 @@ def playing(
                 f"replicas of '{name}' are on devices that are not alike ({kinds[0].label}; "
                 f"{kinds[1].label}): give them equal ones"
             )
-        taken[name] = times[kinds[0]]
+        taken[name] = times[where[0]]
     host = len(devices)
     place = [
         [_of(at[u.name], r) if u.name in at and taken[u.name].here(u.name) else host for u in units]

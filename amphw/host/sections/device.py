@@ -50,7 +50,7 @@ class Scheduling:
     )
     tile: str = option(
         "",
-        "layers to cut into tiles of their columns, which may then be placed apart, such as cell:2,head:4",
+        "layers to cut into tiles, which may then be placed apart, such as cell:2,head:4",
     )
     replicate: str = option(
         "",

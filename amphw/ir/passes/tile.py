@@ -4,7 +4,8 @@
                                   `- linear_1(W[:, w:], b[w:]) -'
 
 What the layer does behind the product to its columns one by one (a bias, an activation) is done in the tiles.
-So n workers or devices share one layer, each with a part of its parameters. `split` and `join` bring
+So n workers or devices share one layer, each with a part of its parameters. A layer that looks a table up,
+all of which each tile would need, is cut by its rows instead (`tile_rows`). `split` and `join` bring
 parameters, and whatever else has their shape, from one form into the other.
 """
 
@@ -18,6 +19,7 @@ from amphw.ir.check import infer
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import PPT, Concat, Node
+from amphw.ir.passes.tile_rows import Tiles, join_rows, row_tiles, split_rows
 from amphw.ir.primitives.elementwise import COLUMNWISE
 from amphw.ir.program import Builder, ParamSpec, Program, Value
 from amphw.ir.routing import Bcast
@@ -30,7 +32,8 @@ Values = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def tile(graph: Graph, n: int, nodes: Sequence[str] | None = None) -> Graph:
-    """The graph with these nodes in `n` tiles of equal width, give or take one column.
+    """The graph with these nodes in `n` tiles of equal width, give or take one column: of the result or,
+    where that cannot be, of what the node is sent.
 
     nodes: by default all layers with `WIDE` columns or more that can be tiled. GraphError where a node that
     is named cannot be, or where there is none.
@@ -39,7 +42,7 @@ def tile(graph: Graph, n: int, nodes: Sequence[str] | None = None) -> Graph:
         raise GraphError(f"{n} tiles: a layer is cut into 2 or more")
     infer(graph)
     why: dict[str, str] = {}
-    tiles: dict[str, list[PPT]] = {}
+    tiles: dict[str, Tiles] = {}
     for name in graph.parameterised if nodes is None else nodes:
         found = _tiles(graph, name, n, WIDE if nodes is None else n)
         if isinstance(found, str):
@@ -60,6 +63,9 @@ def split(before: Graph, after: Graph, values: Values) -> dict[str, dict[str, np
     """Parameters of the graph before tiling -> those of the tiled one; arrays of the same shapes likewise."""
     out = {name: dict(arrays) for name, arrays in values.items() if name in after.nodes}
     for name, tiles in _tiled(before, after).items():
+        if (node := _by_rows(before, after, name)) is not None:
+            out.update(zip(tiles, split_rows(node, len(tiles), values.get(name, {})), strict=True))
+            continue
         for key, array in values.get(name, {}).items():
             widths = [after.nodes[t].params for t in tiles]
             ends = np.cumsum([next(p for p in params if p.name == key).shape[-1] for params in widths])
@@ -73,6 +79,9 @@ def join(before: Graph, after: Graph, values: Values) -> dict[str, dict[str, np.
     out = {name: dict(arrays) for name, arrays in values.items() if name in before.nodes}
     for name, tiles in _tiled(before, after).items():
         if tiles[0] in values:
+            if (node := _by_rows(before, after, name)) is not None:
+                out[name] = join_rows(node, [values[t] for t in tiles])
+                continue
             keys = values[tiles[0]]
             out[name] = {k: np.concatenate([values[t][k] for t in tiles], axis=-1) for k in keys}
     return out
@@ -84,13 +93,19 @@ def _tiled(before: Graph, after: Graph) -> dict[str, list[str]]:
     for name in before.parameterised:
         if name not in after.nodes:
             joined = after.nodes.get(f"{name}_joined")
-            if not isinstance(joined, Concat):
+            if joined is None:
                 raise GraphError("neither this node nor tiles of it are in the other graph", node=name)
-            out[name] = [f"{name}_{k}" for k in range(len(joined.ports))]
+            out[name] = [f"{name}_{k}" for k in range(len(joined.ins))]
     return out
 
 
-def _tiles(graph: Graph, name: str, n: int, least: int) -> list[PPT] | str:
+def _by_rows(before: Graph, after: Graph, name: str) -> PPT | None:
+    """A node whose tiles have rows of it; None: they have columns."""
+    node = before.nodes[name]
+    return node if isinstance(node, PPT) and not isinstance(after.nodes[f"{name}_joined"], Concat) else None
+
+
+def _tiles(graph: Graph, name: str, n: int, least: int) -> Tiles | str:
     """The tiles of a node, or why it has none."""
     node = graph.nodes.get(name)
     if node is None:
@@ -101,14 +116,17 @@ def _tiles(graph: Graph, name: str, n: int, least: int) -> list[PPT] | str:
     if out.width < least:
         few = f"; a layer counts as wide from {least} on" if least > n else f", too few for {n} tiles"
         return f"it has {out.width} columns{few}"
+    names = {port: _copy(node, port) for port in node.ins}
     ends = [out.width * k // n for k in range(n + 1)]
     made = []
     for k, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
         program = _Block(node.program, start, end - start).program()
         if isinstance(program, str):
-            return program
+            rows = row_tiles(node, n, names)
+            return rows if isinstance(rows, Tiles) else program
         made.append(PPT(f"{name}_{k}", program))
-    return made
+    joined = Concat(f"{name}_joined", tuple(f"in{k}" for k in range(n)))
+    return Tiles({port: Bcast(copy, n) for port, copy in names.items()}, made, joined)
 
 
 class _Refused(Exception):
@@ -194,27 +212,25 @@ class _Block:
         return name
 
 
-def _rebuilt(graph: Graph, n: int, tiles: Mapping[str, list[PPT]]) -> Graph:
+def _rebuilt(graph: Graph, n: int, tiles: Mapping[str, Tiles]) -> Graph:
     out = graph.empty_copy()
-    ports = tuple(f"in{k}" for k in range(n))
     for name, node in graph.nodes.items():
         new: list[Node] = [node]
-        if name in tiles:
-            copies = [Bcast(_copy(node, p), n) for p in node.ins]
-            new = [*copies, *tiles[name], Concat(f"{name}_joined", ports)]
+        if (made := tiles.get(name)) is not None:
+            new = [*made.shares.values(), *made.tiles, made.joined]
         for each in new:
             out.add(each)
             if name in graph.region_of:
                 out.region_of[each.name] = graph.region_of[name]
     for (source, port), (target, into) in graph.edges.items():
-        left = f"{source}_joined" if source in tiles else f"{source}.{port}"
-        right = _copy(graph.nodes[target], into) if target in tiles else f"{target}.{into}"
+        left = tiles[source].joined.name if source in tiles else f"{source}.{port}"
+        right = tiles[target].shares[into].name if target in tiles else f"{target}.{into}"
         out.connect(left, right)
-    for name in tiles:
-        for k, port in enumerate(ports):
-            for p in graph.nodes[name].ins:
-                out.connect(f"{_copy(graph.nodes[name], p)}.out{k}", f"{name}_{k}.{p}")
-            out.connect(f"{name}_{k}", f"{name}_joined.{port}")
+    for made in tiles.values():
+        for k, each in enumerate(made.tiles):
+            for port, share in made.shares.items():
+                out.connect(f"{share.name}.out{k}", f"{each.name}.{port}")
+            out.connect(each.name, f"{made.joined.name}.in{k}")
     out.replicas = [g for g in graph.replicas if g[0] not in tiles]
     for group in (g for g in graph.replicas if g[0] in tiles):
         out.replicas += [tuple(f"{name}_{k}" for name in group) for k in range(n)]

@@ -63,6 +63,7 @@ class _Counted:
 
     @classmethod
     def on(cls, asked: Asked) -> _Counted:
+        from amphw.engine.lowering.lower import lower
         from amphw.estimate.count.traffic import count
         from amphw.estimate.network.assemble import apart, placeable
         from amphw.host.run_model import chosen_instances
@@ -73,7 +74,9 @@ class _Counted:
         rules = update_rules(cfg, graph)
         found.prepare(cfg.model, cfg.train.seed)
         sample = chosen_instances(found, cfg, asked.instances)
-        traffic = count(apart(graph, placeable(graph)), sample)
+        # Circuits run nodes as the graph has them, all others fuse those that a device may.
+        lowered = lower(graph) if asked.network.circuits else apart(graph, placeable(graph))
+        traffic = count(lowered, sample)
         return cls(asked, traffic, rules, sum(found.size(i) for i in sample) / len(sample))
 
     def estimate(

@@ -6,7 +6,7 @@ real builds. No estimate replaces the build, whose figures are the ones reported
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from amphw.ir.errors import AmphwError, GraphError
@@ -117,8 +117,8 @@ def fits(
             if refused is None and not found:
                 raise
             break  # parameters lie deeper with fewer lanes, out of reach: what was refused before tells more
-        if lanes is None and choice > LANES[-1] and choice // 2 >= _widest(base):
-            continue  # lanes without a column to work on
+        if lanes is None and choice not in useful(LANES, _widest(base)):
+            continue
         for many in (keys,) if keys is not None else range(most_keys, 0, -1):
             plan = replace(base, sizes=memory_sizes(base, many, min(many, infer_keys)))
             guess = estimate(plan, board)
@@ -133,6 +133,12 @@ def fits(
             _refusal(*refused, board, remedies or Remedies(lanes, keys)), _short(plan, guess, board)
         )
     return found
+
+
+def useful(lanes: Sequence[int], columns: int) -> list[int]:
+    """Those of some numbers of lanes that have columns to work on, where the widest layer has so many; one
+    number is always useful."""
+    return [n for n in lanes if n == lanes[-1] or n // 2 < columns]
 
 
 def _widest(plan: HardwarePlan) -> int:

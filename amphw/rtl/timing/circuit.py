@@ -7,14 +7,15 @@ Microprograms are played on the times of the engines (`microcode.timing`), contr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from amphw.engine.lowering.lower import Unit
+from amphw.engine.lowering.lower import Unit, lower
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.build.fit_logic import of_lanes
+from amphw.rtl.fixed.units import mapped
 from amphw.rtl.isa.wire import HEADER_WORDS, WORD
 from amphw.rtl.microcode.timing import firing_cycles
 from amphw.rtl.numbers.formats import Formats
@@ -114,7 +115,7 @@ class Circuits:
     number_bytes: int = WORD // 8
     header_bytes: int = WORD // 8 * HEADER_WORDS
     latency: float = LATENCY
-    _made: dict[tuple[int, int], tuple[Mapping[str, UpdateRule], CircuitModel]] = field(
+    _made: dict[tuple[int, int, tuple[str, ...]], tuple[Mapping[str, UpdateRule], CircuitModel]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -122,10 +123,20 @@ class Circuits:
         """Of a device without momentum on ECP5, by the line through real builds."""
         return of_lanes(lanes)
 
-    def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitModel:
-        """Raises GraphError, naming the node, for what no circuit can run."""
-        known = self._made.get((id(graph), lanes))  # planning takes long beside an estimate
+    def cycles(
+        self,
+        graph: Graph,
+        rules: Mapping[str, UpdateRule],
+        lanes: int,
+        nodes: Sequence[str] | None = None,
+    ) -> CircuitModel:
+        """nodes: those of them that a circuit can have are on it; without any, or None, all that can be.
+        Raises GraphError, naming the node, for what no circuit can run."""
+        able = tuple(u.name for u in mapped(lower(graph)))
+        there = tuple(name for name in able if nodes is not None and name in nodes) or able
+        key = id(graph), lanes, there
+        known = self._made.get(key)  # planning takes long beside an estimate
         if known is None or known[1].plan.graph is not graph or known[0] != rules:
-            plan = hardware_plan(graph, rules, self.formats, Sizes(lanes=lanes))
-            known = self._made[id(graph), lanes] = rules, CircuitModel(plan)
+            plan = hardware_plan(graph, rules, self.formats, Sizes(lanes=lanes), there)
+            known = self._made[key] = rules, CircuitModel(plan)
         return known[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -62,7 +62,13 @@ class Maker:
     def resources(self, lanes: int) -> Mapping[str, int]:
         return {"luts": 1000 * lanes, "dsps": lanes + 8}
 
-    def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> Cycles:
+    def cycles(
+        self,
+        graph: Graph,
+        rules: Mapping[str, UpdateRule],
+        lanes: int,
+        nodes: Sequence[str] | None = None,
+    ) -> Cycles:
         return Cycles(self.fetches, self.delivers)
 
 

@@ -16,6 +16,9 @@ from amphw.estimate.network.topology import Network
 from amphw.estimate.outcome import Outcome
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
+from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.timing.circuit import Circuits
 from tests.estimate.chain import chain, rows
 from tests.estimate.network.test_devices import Maker
 
@@ -123,6 +126,9 @@ def test_a_listed_device_that_is_too_small(tmp_path: Path) -> None:
         ("[[device]]\nlanes = 4\nuse = 0.5", "device 0: use means nothing for a device with lanes"),
         ('[[device]]\nflops = "1GFLOPS"\nclock = "1MHz"', "clock means nothing for a device with flops"),
         ('[[device]]\nflops = "1GFLOPS"\nuse = true', "use = True, expected a number"),
+        (TWO + "[host]\nflops = 1", "the host: 'flops' is not known; expected some of nodes"),
+        (TWO + '[host]\nnodes = "h0"', "the host: nodes = 'h0', expected names"),
+        ("host = 3\n" + TWO, r"'host': expected a table, as in \[host\]"),
     ],
 )
 def test_files_that_mean_nothing(tmp_path: Path, text: str, complaint: str) -> None:
@@ -144,3 +150,65 @@ def test_nodes_that_are_not_there_or_placed_twice(tmp_path: Path) -> None:
     twice = TWO.replace('"layer0"', '"layer1"')
     with pytest.raises(AmphwError, match="'layer1' is placed more often than it has replicas"):
         of_chain(read(tmp_path, twice))
+
+
+CIRCUITS = """
+[host]
+nodes = []
+
+[[device]]
+lanes = 4
+nodes = ["layer0"]
+
+[[device]]
+lanes = 4
+nodes = ["layer1"]
+"""
+
+
+def test_a_host_passes_on_what_circuits_send_each_other(tmp_path: Path) -> None:
+    """A word a cycle to the host and a word a cycle from it: twice as long as over a link of their own."""
+    found = of_chain(read(tmp_path, CIRCUITS))
+    straight = of_chain(read(tmp_path, CIRCUITS.replace("[host]\nnodes = []", "")))
+    (there, back) = found.links
+    assert there.bytes == back.bytes == 8 * 2 + 20
+    seconds = 2 * (8 + 10) / 1e6
+    assert there.share == back.share == pytest.approx(seconds * found.throughput)
+    assert found.chain.mean - straight.chain.mean == pytest.approx(2 * seconds)
+    assert [link.share for link in straight.links] == [None, None]  # nothing is said of it: no limit
+
+
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        (
+            "layer2",
+            "the host is to have node 'layer2', and there is none that computes: expected some of layer0",
+        ),
+        ("layer1", "the host is to have node 'layer1', which has parameters: place it on a device"),
+    ],
+)
+def test_what_a_host_cannot_have(tmp_path: Path, node: str, complaint: str) -> None:
+    with pytest.raises(AmphwError, match=complaint):
+        of_chain(read(tmp_path, CIRCUITS.replace("nodes = []", f'nodes = ["{node}"]')))
+
+
+def test_what_a_host_computes_takes_no_time_and_is_on_no_device(tmp_path: Path) -> None:
+    """Of list reduction with its cell and its head on circuits, whose cycles are those of these nodes."""
+    model, cfg = ListReductionRNN(), ListReductionConfig(hidden=8, batch=1)
+    graph = model.graph(cfg)
+    data = model.training(cfg, 0, 1, 4)
+    traffic = count(lower(graph), [data[k] for k in range(4)])
+    text = CIRCUITS.replace("layer0", "cell").replace("layer1", "head").replace("[]", '["relu", "h0"]')
+    (tmp_path / "network.toml").write_text(text)
+    maker = Circuits(Formats.parse("q4.12"))
+    network = read_network(tmp_path / "network.toml", lambda lanes, clock: Circuit(lanes, 1e6, maker))
+    found = estimate("lists", traffic, RULES, network, 4)
+    assert [device.nodes for device in found.devices] == [["cell"], ["head", "loss"]]
+    assert [node.name for node in found.per_node] == ["cell", "head", "loss"] and found.links == []
+    alone = maker.cycles(graph, RULES, 4, ["cell"])
+    assert list(alone.units) == ["cell"]
+    rate = traffic.nodes["cell"].firings.mean
+    spent = sum(alone.firing("cell", back, {"rows": 1}) for back in (False, True)) * rate
+    spent += alone.update("cell") * rate
+    assert found.devices[0].busy * 1e6 == pytest.approx(spent)
