@@ -25,6 +25,7 @@ from amphw.estimate.network.devices import DeviceKind, FiringTimes
 from amphw.estimate.network.topology import Network, Wire
 from amphw.estimate.outcome import DeviceOutcome, EdgeOutcome, LinkOutcome, NodeMemory, NodeOutcome, Outcome
 from amphw.estimate.play.events import Played, Playing, play, playing
+from amphw.estimate.play.simulation import NO_END, Tally
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
 from amphw.ir.update import UpdateRule, rule_of
@@ -60,8 +61,20 @@ def seconds_of(
     traffic: Traffic, rules: Mapping[str, UpdateRule], network: Network, keys: int, messages: int
 ) -> float:
     """Until so many messages were sent, forward and backward, from the first instance on."""
+    return tally_of(traffic, rules, network, keys, messages=messages).us / 1e6
+
+
+def tally_of(
+    traffic: Traffic,
+    rules: Mapping[str, UpdateRule],
+    network: Network,
+    keys: int,
+    retired: int = NO_END,
+    messages: int = NO_END,
+) -> Tally:
+    """What has happened from the first instance on until so many have retired, or messages were sent."""
     made = _Estimate(traffic, rules, network, keys, 1)
-    return made.playing().simulation(keys).run(messages=messages).us / 1e6
+    return made.playing().simulation(keys).run(retired, messages)
 
 
 class _Estimate:

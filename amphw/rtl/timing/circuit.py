@@ -61,6 +61,11 @@ class CircuitModel:
         self, node: str, backward: bool, rows: Mapping[str, int], needs: int = 1, sends: int = 1
     ) -> float:
         """Cycles from one firing's end to this one's. rows: by space. needs, sends: messages, forward."""
+        before = self._before(self.units[node], backward, rows, needs, sends)
+        return self.engines(node, backward, rows) + HANDED + before
+
+    def engines(self, node: str, backward: bool, rows: Mapping[str, int]) -> int:
+        """Of these, cycles from the firing's begin to its end. rows: by space."""
         unit = self.units[node]
         code = self.plan.codes[unit.index]
         counts = [0] * len(code.rows)
@@ -70,7 +75,7 @@ class CircuitModel:
         if key not in self._known:
             program = code.backward if backward else code.forward
             self._known[key] = firing_cycles(program.words, counts, self.lanes)
-        return self._known[key] + HANDED + self._before(unit, backward, rows, needs, sends)
+        return self._known[key]
 
     def _before(self, unit: Unit, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
         """What the vector unit copies or adds up for a firing while nothing else runs."""
@@ -98,7 +103,7 @@ class CircuitModel:
         at, plan = self.units[node].index, self.plan.control
         before, after = (Phase.FETCH_BACKWARD, Phase.RETURN) if backward else (Phase.FETCH, Phase.ROUTE)
         fetched, passed = (sends, needs) if backward else (needs, sends)
-        return control_cycles(plan, at, before, fetched, rows), control_cycles(plan, at, after, passed)
+        return control_cycles(plan, at, before, fetched, rows), control_cycles(plan, at, after, passed, rows)
 
     def update(self, node: str) -> float:
         """Cycles of an update, in which nothing else runs."""

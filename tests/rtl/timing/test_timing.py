@@ -121,6 +121,18 @@ def test_the_controller_is_busy_with_every_message() -> None:
     assert control_cycles(control, leaf, Phase.RETURN) < control_cycles(control, leaf, Phase.ROUTE, 8)
 
 
+@pytest.mark.parametrize("rows, measured", [(6, 591), (9, 867), (11, 1051)])
+def test_rows_that_go_one_by_one_are_looked_at_on_each_path(rows: int, measured: int) -> None:
+    """Leaves of a tree go to the losses, and half of them to either side of a branch each. Measured
+    in the circuit: from the end of their firing to the first branch, which the controller fetches behind."""
+    small = "sample=true", "hidden=4", "embedding=4", "vocabulary=500", "optimizer=sgd"
+    control = plan_of(("tree-lstm", 32, small)).control
+    leaf, branch = (control.partition.lowered.by_name[name] for name in ("leaf", "branch"))
+    found = control_cycles(control, leaf, Phase.ROUTE, 2 * rows, rows)
+    found += control_cycles(control, branch, Phase.FETCH)
+    assert found == pytest.approx(measured, rel=0.05)
+
+
 # --- beside the circuit -------------------------------------------------------------------------------
 
 
