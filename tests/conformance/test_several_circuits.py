@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from amphw.cpu_runtime import planes
 from amphw.host.session import update_rules
@@ -31,8 +34,9 @@ from amphw.rtl.fixed.device import FixedDevice
 from sim.part_replay import ReplayedDevice
 from tests.conformance.harness import Outcome, run
 from tests.daily import daily
+from tests.graphs import tree
 from tests.rtl.cases import SMALL, problem
-from tests.rtl.driver.test_deadlock import caterpillar, room_for
+from tests.rtl.driver.test_deadlock import MODES, TREES, caterpillar, room_for
 
 pytest.importorskip("amaranth")
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -170,29 +174,58 @@ def loaded() -> Iterator[Callable[[str], MixedDevice]]:
         device.close()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("room", [1, 2, None])
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_circuits_with_hardly_any_memory_end_every_instance(
-    loaded: Callable[[str], MixedDevice], name: str, room: int | None
-) -> None:
-    """Training and inference mixed; memory for one instance, for two on the one circuit and one on the other,
-    and for all keys. Nothing of it is lost."""
-    device, rng = loaded(name), np.random.default_rng(7)
-    some = PROBLEMS[name][0]()[1]
-    instances = [caterpillar(rng) for _ in range(12)] if name == "trees" else [*some, *some]
-    modes = [(Mode.TRAIN, Mode.TRAIN, Mode.INFER)[k % 3] for k in range(len(instances))]
+def attack(device: MixedDevice, work: Sequence[tuple[Instance, Mode]], rooms: Sequence[int]) -> None:
+    """Every instance ends, all messages come back and no memory is lost, though each circuit has room for no
+    more than so many of the largest instances at once; without rooms, for as many as it has."""
     circuits = [part.device for part in device.parts.values() if isinstance(part, HardwarePart)]
     before = [[arena.left for arena in circuit._arenas] for circuit in circuits]
+    device.statistics()
     with ExitStack() as limits:
-        for k, circuit in enumerate(circuits if room else ()):
-            limits.enter_context(room_for(circuit, instances, max(1, (room or 1) - k)))
-        ended = _in_flight(device, list(zip(instances, modes, strict=True)), KEYS, INFER_KEYS)
-    assert sorted(report.number for report in ended) == list(range(len(instances)))
+        for circuit, room in zip(circuits, rooms, strict=False):
+            limits.enter_context(room_for(circuit, [instance for instance, _ in work], room))
+        ended = _in_flight(device, work, KEYS, INFER_KEYS)
+    assert sorted(report.number for report in ended) == list(range(len(work)))
     device.parameters()  # which waits until the circuits are through
     assert [[arena.left for arena in circuit._arenas] for circuit in circuits] == before
     stats = device.statistics()
-    assert stats.forward == stats.backward > 0
+    assert stats.forward == stats.backward
+    assert stats.forward or all(mode is Mode.INFER for _, mode in work)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rooms", [(1, 1), (2, 1), ()])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_circuits_with_hardly_any_memory_end_every_instance(
+    loaded: Callable[[str], MixedDevice], name: str, rooms: tuple[int, ...]
+) -> None:
+    """Training and inference mixed."""
+    rng = np.random.default_rng(7)
+    some = PROBLEMS[name][0]()[1]
+    instances = [caterpillar(rng) for _ in range(12)] if name == "trees" else [*some, *some]
+    modes = [(Mode.TRAIN, Mode.TRAIN, Mode.INFER)[k % 3] for k in range(len(instances))]
+    attack(loaded(name), list(zip(instances, modes, strict=True)), rooms)
+
+
+@pytest.mark.thorough
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    drawn=st.lists(st.tuples(TREES, MODES), min_size=1, max_size=12),
+    rooms=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    seed=st.integers(0, 1 << 16),
+)
+def test_random_trees_on_two_circuits_end(
+    loaded: Callable[[str], MixedDevice], drawn: Sequence[Any], rooms: tuple[int, int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    work = [
+        (tree.instance(rng, leaves=n, shape=shape if n > 1 else "random"), mode) for (n, shape), mode in drawn
+    ]
+    attack(loaded("trees"), work, rooms)
 
 
 def _in_flight(
