@@ -18,7 +18,11 @@ def read_of(m: Module, memory: Memory, address: Value) -> Value:
     """The word at an address, as a payload memory gives it: READ_LATENCY cycles later."""
     port = memory.read_port()
     m.d.comb += port.addr.eq(address)
-    word: Value = port.data
+    return delayed(m, port.data)
+
+
+def delayed(m: Module, word: Value) -> Value:
+    """What comes in the cycle after it was asked for, as late as from a payload memory."""
     for _ in range(READ_LATENCY - 1):
         later = Signal.like(word)
         m.d.sync += later.eq(word)

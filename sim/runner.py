@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from amphw.rtl.toolchain.verilog import verilog
 FAILURES = Path(__file__).parent.parent / "build" / "sim"
 SETTINGS = "AMPHW_BENCH_SETTINGS"
 """The environment variable through which a bench is told its component's parameters."""
+WAVES = "dump.vcd"
 REPORT = "report.json"
 """The file in which a bench leaves what it has tried, and the states that it has seen, per state machine."""
 
@@ -98,17 +99,57 @@ def run_bench(
     return BenchResult(tests, found["counts"], seen, unseen)
 
 
-def _build(source: str) -> Path:
-    """The folder of the simulator of a Verilog text."""
+def record_bench(
+    make: Callable[[], Any], bench: str, *, seed: int = 1, settings: Mapping[str, Any] | None = None
+) -> Path:
+    """The waveforms (VCD) of a component's ports, and of nothing inside it, while a bench runs that passes.
+
+    They are kept in the cache. Arguments and errors as for `run_bench`.
+    """
+    require("test benches")
+    source = verilog(make(), clocked=True)
+    binary = _build(source, "--trace-depth", "1")
+    options = {**(settings or {}), "state_machines": {}}
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-bench-") as scratch:
+            work = Path(scratch)
+            failed, _ = _run(binary, bench, work, seed, options, waves=True)
+            if failed:
+                raise BenchFailure(f"{bench}, seed {seed}: {', '.join(failed)} failed. {_tail(work / 'log')}")
+            shutil.move(work / WAVES, folder / WAVES)
+
+    texts = _texts(f"sim.benches.{bench}")
+    name = key(source, bench, str(seed), json.dumps(options, sort_keys=True), *texts)
+    return cached("waves", name, build) / WAVES
+
+
+def _texts(module: str) -> list[str]:
+    """The text of a module of the benches, and of those that it imports."""
+    root = Path(__file__).parents[1]
+    found: dict[str, str] = {}
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        path = root.joinpath(*name.split(".")).with_suffix(".py")
+        if name in found or not path.is_file():
+            continue
+        found[name] = path.read_text()
+        todo += re.findall(r"^from (sim\.[\w.]+) import", found[name], re.MULTILINE)
+    return [found[name] for name in sorted(found)]
+
+
+def _build(source: str, *further: str) -> Path:
+    """The folder of the simulator of a Verilog text. further: options of Verilator."""
 
     def build(folder: Path) -> None:
         objects = "\\ ".join(str(part) for part in sorted(_runtime().glob("*.o")))
-        _compile(source, folder, f"VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={objects}")
+        _compile(source, folder, f"VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={objects}", further)
         for left in folder.iterdir():
             if left.name not in ("top", "top.v"):
                 left.unlink()
 
-    return cached("benches", key(source, _SMALL, versions("verilator", "cocotb")), build)
+    return cached("benches", key(source, _SMALL, *further, versions("verilator", "cocotb")), build)
 
 
 def _runtime() -> Path:
@@ -123,7 +164,7 @@ def _runtime() -> Path:
     return cached("bench-runtime", key(_SMALL, versions("verilator", "cocotb")), build)
 
 
-def _compile(source: str, folder: Path, make: str = "") -> None:
+def _compile(source: str, folder: Path, make: str = "", further: Sequence[str] = ()) -> None:
     from cocotb_tools.runner import get_runner
 
     (folder / "top.v").write_text(source)
@@ -135,7 +176,7 @@ def _compile(source: str, folder: Path, make: str = "") -> None:
                 sources=[folder / "top.v"],
                 hdl_toplevel="top",
                 build_dir=folder,
-                build_args=["-Wno-fatal", "-Wno-lint", "-Wno-STMTDLY"],
+                build_args=["-Wno-fatal", "-Wno-lint", "-Wno-STMTDLY", *further],
                 timescale=("1ns", "1ps"),
                 waves=True,
                 log_file=log,

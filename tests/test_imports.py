@@ -36,8 +36,8 @@ ALLOWED = {
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir", "engine", "page"},  # whose parts its own devices offer
-    # whose kernels and whose ranks it measures
-    "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas"},
+    # whose kernels and whose ranks it measures, and in whose gateware it tries faults
+    "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas", "rtl"},
     "replicas": {"ir", "host"},  # whose trainer each of them is
     # which it puts together; of the engine it tells the user what stands in for it, and of circuits how fast
     # they would be

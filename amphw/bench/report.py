@@ -244,6 +244,27 @@ def opencl_report(record: Record) -> RenderableType:
     return Group(rows, "", *lines)
 
 
+def mutation_report(record: Record) -> RenderableType:
+    """Faults in the gateware: a line a file, and a line a survivor."""
+    fates = ("killed", "survived", "equivalent")
+    modules = _table("file", *fates, numbers=3)
+    for name, counts in record["modules"].items():
+        modules.add_row(name, *(str(counts[fate]) for fate in fates))
+    survivors = _table("survivor", "in", "signal", "written in", numbers=0)
+    for each in record["survivors"]:
+        where = each["source"][0] if each["source"] else ""
+        survivors.add_row(each["fault"], f"{each['subject']}: {each['module']}", each["signal"], where)
+    lines = [
+        f"{record['sampled']} of {record['asked']} faults tried: {record['killed']} killed, "
+        f"{record['survived']} survived, {record['equivalent']} proved to be equivalent",
+        f"{_percent(record['score'])} killed of those that are not; the bar of {record['bar']:.0%} is "
+        + ("met" if record["meets_bar"] else "not met"),
+    ]
+    if not record["complete"]:
+        lines.append("stopped early: the same command goes on from here")
+    return Group(modules, "", survivors, "", *lines)
+
+
 def _table(*columns: str, numbers: int) -> Table:
     """An unboxed table whose last columns hold numbers."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

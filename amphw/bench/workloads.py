@@ -147,7 +147,7 @@ def runnable() -> list[str]:
     return [name for name, w in WORKLOADS.items() if w.model in MODELS]
 
 
-OTHERS = ("frame-overhead", "opencl", "replicas", "exchange")
+OTHERS = ("frame-overhead", "opencl", "replicas", "exchange", "rtl-mutation")
 """What `amphw bench` runs beside the workloads."""
 
 

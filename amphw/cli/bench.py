@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,24 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class Mutation:
+    """Of rtl-mutation"""
+
+    mutants: Annotated[
+        int, typer.Option("--mutants", min=1, metavar="N", help="Faults to put into the gateware.")
+    ] = 1000
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choice of faults.")] = 1
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            min=0.01,
+            help="Stop after so long, and report what is found; the same command goes on from there.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Instead:
     """Instead of throughput, one of --to-accuracy, --check, --scaling and --workers"""
 
@@ -148,12 +167,14 @@ def bench(
             metavar="WORKLOAD",
             help="mlp, list-reduction, tree-lstm, ggnn, bilstm, language-model, lm or transformer; or "
             "frame-overhead, the cost of a message, opencl, its kernels beside OpenBLAS, replicas, ranks "
-            "beside one process, or exchange, partial gradient exchange beside none.",
+            "beside one process, exchange, partial gradient exchange beside none, or rtl-mutation, how many "
+            "faults in the gateware its benches notice.",
         ),
     ],
     measurement: Measurement,
     peers: Peers,
     exchange: Exchange,
+    mutation: Mutation,
     instead: Instead,
     as_json: JsonOption = False,
     out: Annotated[
@@ -173,7 +194,7 @@ def bench(
     if out is not None:
         prepare(out)
     if workload in OTHERS:
-        record, shown = _other(workload, measurement, exchange)
+        record, shown = _other(workload, measurement, exchange, mutation)
     else:
         record, shown = _beside_peers(_plan(workload, measurement, peers, instead), instead)
     (remarks() if as_json else results()).print(shown)
@@ -185,7 +206,9 @@ def bench(
         raise typer.Exit(FAILED)
 
 
-def _other(workload: str, measurement: Measurement, exchange: Exchange) -> tuple[dict[str, Any], Any]:
+def _other(
+    workload: str, measurement: Measurement, exchange: Exchange, mutation: Mutation
+) -> tuple[dict[str, Any], Any]:
     """A measurement without peers: its record, and what is shown of it."""
     from amphw.bench import report
 
@@ -207,6 +230,12 @@ def _other(workload: str, measurement: Measurement, exchange: Exchange) -> tuple
         given = measurement.seconds, measurement.rounds, tried, exchange.link, measurement.settings or ()
         record = measure_exchange(*given, _say)
         return record, report.exchange_report(record)
+    if workload == "rtl-mutation":
+        from amphw.bench.rtl_mutation import measure_mutation
+
+        minutes = math.inf if mutation.minutes is None else mutation.minutes
+        record = measure_mutation(mutation.mutants, mutation.seed, minutes, _say)
+        return record, report.mutation_report(record)
     from amphw.bench.frame_overhead import measure_overhead
 
     record = measure_overhead(measurement.device, measurement.seconds, measurement.rounds, _say)

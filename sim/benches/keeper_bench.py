@@ -45,7 +45,7 @@ class Runs:
             "firing": random.randrange(64), "unit": random.choice(units), "slot": random.randrange(8),
         }  # fmt: skip
         self.bits = self.shape.const(self._fields).as_bits()
-        self.rows = random.randrange(12)
+        self.rows = random.randrange(12) if random.random() < 0.8 else random.getrandbits(16)
         self.left = random.randint(1, 12)
         self.dut.current.value, self.dut.rows.value = self.bits, self.rows
 
@@ -208,7 +208,7 @@ def random_requests(rng: np.random.Generator, number: int) -> list[dict[str, int
         )
         state = int(rng.integers(1 << 32))
         if place == Register.VERSION:
-            state = int(rng.integers(1200))
+            state = int(rng.integers(1200)) if rng.random() < 0.9 else state >> int(rng.integers(32))
         elif place == Register.ROWS:
             state = int(rng.integers(100)) if rng.random() < 0.9 else state >> 1
         payload = int(rng.integers(COUNTERS if place == Register.COUNTER else 64))

@@ -145,7 +145,7 @@ class Part:
         self._bank = 0
 
     def firing(self, rng: np.random.Generator) -> Firing:
-        rows = rng.integers(0, 1 << 10, ROW_REGISTERS).tolist()
+        rows = rng.integers(0, 1 << int(rng.choice([4, 10, 16])), ROW_REGISTERS).tolist()
         pointers = rng.integers(0, 1 << 16, POINTERS).tolist()
         number = int(rng.integers(len(self.programs)))
         unit, kind = divmod(number, 3)

@@ -72,13 +72,20 @@ def random_command(
 
     ops = [*OPS, *[LaneOp.CLIP] * shape.clips]
     op = ops[draw(0, len(ops) - 1)]
-    columns = draw(1, 2 * shape.lanes + 1)
+    count, rows, columns = (
+        draw(0, 3),
+        draw(0 if op == LaneOp.BACKWARD else 1, 4),
+        draw(1, 2 * shape.lanes + 1),
+    )
+    if rng.random() < 0.15:  # many rows, or many inputs, that just fit an area
+        columns = draw(1, 3)
+        count, rows = (draw(4, INDICES), draw(1, 3)) if draw(0, 1) else (draw(1, 3), draw(5, 16))
     bank = list(banks(shape))[draw(0, len(banks(shape)) - 1)]
     data = draw(0, (1 << LIMIT_BITS) - 1) >> draw(0, 34) if op == LaneOp.CLIP else draw(*banks(shape)[bank])
     return command(
         op,
-        count=draw(0, 3),
-        rows=draw(0 if op == LaneOp.BACKWARD else 1, 4),
+        count=count,
+        rows=rows,
         columns=columns,
         blocks=-(-columns // shape.lanes),
         bias=draw(0, 1),

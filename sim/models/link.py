@@ -145,14 +145,31 @@ def random_message(
         fields["place"] = int(rng.choice(WRITTEN if kind == Kind.POKE else READ))
     message = pack(kind, **fields)
     if rng.random() < wrong:
-        spoiled = _spoiled(rng, message)
+        spoiled = _spoiled(rng, message, model)
         if model.wrong(unpack(spoiled)) is not None:
             message, words = spoiled, unpack(spoiled)["words"]
     return message + rng.integers(0, 1 << 16, words).tolist()
 
 
-def _spoiled(rng: np.random.Generator, header: list[int]) -> list[int]:
-    """A header with one field that is anything; as many words follow as it says."""
+def _spoiled(rng: np.random.Generator, header: list[int], model: LinkModel) -> list[int]:
+    """A header with one field that is anything, has one bit that is another, or is just beyond what there is;
+    as many words follow as it says."""
+    fields, s = unpack(header), model.shape
     name, bits = FIELDS[int(rng.integers(len(FIELDS)))]
-    most = 32 if name == "words" else 1 << bits
-    return header_words({**unpack(header), name: int(rng.integers(most))})
+    how = rng.random()
+    if how < 0.3 or (how < 0.6 and name == "words"):
+        most = 32 if name == "words" else 1 << bits
+        return header_words({**fields, name: int(rng.integers(most))})
+    if how < 0.6:
+        return header_words({**fields, name: fields[name] ^ 1 << int(rng.integers(bits))})
+    room = s.table if fields["kind"] == Kind.TABLE else len(model.payload)
+    ends = {
+        "slot": s.slots,
+        "unit": s.units,
+        "firing": s.firings - (fields["copy"] - 1 if fields["kind"] == Kind.FIRINGS else 0),
+        "place": s.places,
+        "output": s.outputs,
+        "payload": room - fields["words"] + 1,
+    }
+    name = str(rng.choice(list(ends)))
+    return header_words({**fields, name: ends[name]})

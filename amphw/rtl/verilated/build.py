@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -22,11 +22,12 @@ from amphw.rtl.toolchain.build_cache import cached, key
 from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
 from amphw.rtl.toolchain.verilog import Port, clocks_of, ports, verilog
 
-_TOP = "Vtop"
+TOP = "Vtop"
+"""The class of a compiled model."""
 _LIBRARY = "libsimulation.so"
 _OPTIMIZE = "-O3 -march=native -fno-semantic-interposition"
 _VERILATE = ("--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "0", "-Wno-fatal", "-Wno-lint")
-_WORDS = {16: "uint16_t", 32: "uint32_t"}
+WORDS = {16: "uint16_t", 32: "uint32_t"}
 _TRACE_BITS = 64
 _ZERO = re.compile(r"\S.*\[\d+\] = \d+'[hb]0+;")
 _AT_START = re.compile(r"\$auto\$verilog_backend")
@@ -77,7 +78,7 @@ def interface(component: Any, trace: str = "") -> Interface:
             f"this one has {links[True] or 'none'} and {links[False] or 'none'}."
         )
     widths = {declared[f"{name}_payload"].width for name in (*links[True], *links[False])}
-    if len(widths) != 1 or not widths <= set(_WORDS):
+    if len(widths) != 1 or not widths <= set(WORDS):
         raise ToolchainError(
             f"{who}: the words of both links must have 16 or both 32 bits, not {sorted(widths)}."
         )
@@ -97,8 +98,8 @@ def shim(form: Interface, idle: str = "") -> str:
     """The C++ around the model. `idle` names the 1-bit output that ends `until_idle`."""
     trace = form.trace
     fields = {
-        "TOP": _TOP,
-        "WORD": _WORDS[form.word_bits],
+        "TOP": TOP,
+        "WORD": WORDS[form.word_bits],
         "IN": form.link_in,
         "OUT": form.link_out,
         "IDLE": f"top.{idle}" if idle else "true",
@@ -133,7 +134,7 @@ def _quicker(source: str) -> str:
         initial = (initial and bare != "end") or bare == "initial begin"
         if not (_AT_START.search(bare) or (initial and _ZERO.fullmatch(bare))):
             lines.append(line)
-    return _either_edge("".join(lines))
+    return "".join(lines)
 
 
 def _either_edge(source: str) -> str:
@@ -152,9 +153,31 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
     if idle and not any(port.name == idle and port.width == 1 for port in form.outputs):
         raise ToolchainError(f"{type(component).__name__}: there is no 1-bit output {idle}.")
     # Without a reset there is less to evaluate in each cycle.
-    source, wrapper = _quicker(verilog(component, clocked=True, reset=False)), shim(form, idle)
+    source = verilog(component, clocked=True, reset=False)
     made: dict[str, str] = component.sources() if hasattr(component, "sources") else {}
-    foreign = {name: _either_edge(text) for name, text in made.items()}
+    doing = f"Simulation of {type(component).__name__}"
+    return compiled(source, shim(form, idle), doing, made, verilator)
+
+
+def compiled(
+    source: str,
+    wrapper: str,
+    doing: str,
+    others: Mapping[str, str] | None = None,
+    verilator: Sequence[str] = (),
+    *,
+    either_edge: bool = True,
+) -> Path:
+    """The path of the shared library of Verilog and of C++ around its model, unless the cache has it.
+
+    source: with the top module `top`. wrapper: the C++. others: further files, by name. doing: see
+    `environment.run`. either_edge: whether each edge of a clock is a tick. Raises ToolchainError where a tool
+    fails.
+    """
+    source = _quicker(source)
+    if either_edge:
+        source = _either_edge(source)
+    foreign = {name: _either_edge(text) for name, text in (others or {}).items()}
     options = (*_VERILATE, *verilator)
 
     def build(folder: Path) -> None:
@@ -165,20 +188,19 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
             for name, text in foreign.items():
                 (work / name).write_text(text)
             # Make runs in the model's folder, Verilator here.
-            others = [f"../{name}" if name.endswith(".cpp") else name for name in foreign]
-            doing = f"Simulation of {type(component).__name__}"
+            files = [f"../{name}" if name.endswith(".cpp") else name for name in foreign]
             run(
                 [
-                    *("verilator", *options, "--top-module", "top", "--prefix", _TOP, "--Mdir", "model"),
+                    *("verilator", *options, "--top-module", "top", "--prefix", TOP, "--Mdir", "model"),
                     *("-CFLAGS", "-fPIC", "-LDFLAGS", "-shared", "-o", _LIBRARY, "top.v"),
-                    *("../shim.cpp", *others),
+                    *("../shim.cpp", *files),
                 ],
                 work,
                 doing=doing,
             )
             flags = [f"OPT_FAST={_OPTIMIZE}", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
             jobs = f"-j{os.cpu_count() or 1}"
-            run(["make", jobs, "-C", "model", "-f", f"{_TOP}.mk", *flags], work, doing=doing)
+            run(["make", jobs, "-C", "model", "-f", f"{TOP}.mk", *flags], work, doing=doing)
             shutil.copy2(work / "model" / _LIBRARY, folder / _LIBRARY)
             (folder / "top.v").write_text(source)
 

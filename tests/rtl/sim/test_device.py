@@ -17,30 +17,13 @@ from amphw.rtl.gateware.device import Device
 from amphw.rtl.gateware.link.axi_stream import LONGEST, AxiStreamTop
 from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS
 from amphw.rtl.toolchain.verilog import verilog
+from sim.recorder import Recorder
 from sim.replay import drive
 from sim.runner import run_bench
 from sim.second import play
 from tests.rtl.cases import SMALL, problem, rule
 
 FORMATS = "q6.10,g=q4.12"
-
-
-class Recorder:
-    """A link that writes down what goes over another one."""
-
-    def __init__(self, link: Any):
-        self.link, self.turns, self.came = link, [], []  # type: ignore[var-annotated]
-
-    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
-        before = len(self.came)
-        accepted, came, watched = self.link.exchange(words, cycles)
-        if accepted:
-            self.turns.append([before, words[:accepted].tolist()])
-        self.came += came.tolist()
-        return accepted, came, watched
-
-    def close(self) -> None:
-        self.link.close()
 
 
 def recorded(tmp_path: Path) -> tuple[Any, Path]:

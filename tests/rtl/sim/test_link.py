@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
-from amphw.rtl.gateware.controller.memory import ControlShape
+from sim import setups
 from sim.coverage import assert_covered
-from sim.parts import LinkPart
-from sim.runner import run_bench
-
-SHAPE = ControlShape(
-    firings=64, places=32, table=128, slots=9, units=5, outputs=2, state_bits=8, decisions=1, loops=1,
-    reads=1, by_rows=False, paths=2,
-)  # fmt: skip
 
 
 def run(messages: int, cuts: int) -> None:
-    settings = {"shape": asdict(SHAPE), "payload": 512, "own": 64, "messages": messages, "cuts": cuts}
-    result = run_bench(lambda: LinkPart(SHAPE, 512), "link_bench", name="link", settings=settings)
-    counts = assert_covered("link and payload memory", result)
+    counts = assert_covered("link and payload memory", setups.link(messages, cuts).run())
     assert counts["messages in"] == 6 * messages
     assert counts["faults"] > messages / 2
 

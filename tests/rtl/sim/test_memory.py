@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.rtl.gateware.payload_memory import PayloadMemory
+from sim import setups
 from sim.coverage import assert_covered
-from sim.runner import run_bench
 
 
 def run(cycles: int) -> None:
-    settings = {"words": 64, "cycles": cycles}
-    result = run_bench(lambda: PayloadMemory(6, 64), "memory_bench", name="memory", settings=settings)
-    counts = assert_covered("payload memory (it has no state machine)", result)
+    counts = assert_covered("payload memory (it has no state machine)", setups.memory(cycles).run())
     assert counts["requests served"] > cycles
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amphw.rtl.gateware.link.framing import WordDecoder
-from amphw.rtl.gateware.link.uart import UartLink
+from sim import setups
 from sim.runner import run_bench
 
 
@@ -17,8 +17,6 @@ def test_framing() -> None:
 
 @pytest.mark.thorough
 def test_uart() -> None:
-    result = run_bench(
-        lambda: UartLink(8, depth=6), "uart_bench", name="uart", settings={"divisor": 8, "depth": 6}
-    )
+    result = setups.uart().run()
     assert set(result.seen) == {"receiver.receiver_state", "decoder.decoder_state", "encoder.encoder_state"}
     assert not any(result.unseen.values()), result.unseen

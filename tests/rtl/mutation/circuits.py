@@ -1,0 +1,54 @@
+"""A small circuit whose faults are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from amphw.rtl.mutation.netlist import Mutant, Netlist
+from amphw.rtl.mutation.play import Script, Subject
+
+
+class Absorbs(wiring.Component):
+    """Each word plus the one before it, a cycle later. Half of its logic does nothing: x | (x & y) is x."""
+
+    def __init__(self) -> None:
+        word = stream.Signature(unsigned(16))
+        super().__init__({"link_in": In(word), "link_out": Out(word), "idle": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        last, total, full = Signal(16), Signal(16), Signal()
+        m.d.comb += [
+            self.link_in.ready.eq(~full | self.link_out.ready),
+            self.link_out.valid.eq(full),
+            self.link_out.payload.eq(total | (total & last)),
+            self.idle.eq(~full),
+        ]
+        with m.If(self.link_in.ready):
+            m.d.sync += full.eq(self.link_in.valid)
+            with m.If(self.link_in.valid):
+                m.d.sync += [last.eq(self.link_in.payload), total.eq(self.link_in.payload + last)]
+        return m
+
+
+def fault(netlist: Netlist, kind: str, mode: str, port: str, bit: int) -> Mutant:
+    """The fault at the widest cell of a kind."""
+    cells = netlist.module["cells"]
+    found = [name for name, cell in cells.items() if cell["type"] == kind]
+    cell = max(found, key=lambda name: len(cells[name]["connections"][port]))
+    module, file, sources = netlist.place(cell)
+    return Mutant(mode, cell, port, bit, -1, module, file, kind, "", sources)
+
+
+def subject(name: str = "absorbs", words: int = 200) -> Subject:
+    """The words are few where a fault in a high bit is to be missed."""
+
+    def scripts() -> list[Script]:
+        said = [k * 40_503 % 65_521 for k in range(words)]
+        return [Script("words", [(0, said[:100]), (50, said[100:])], (0.7, 0.6), 2)]
+
+    return Subject(name, Absorbs, scripts)
