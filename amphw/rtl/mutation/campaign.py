@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from amphw.rtl.mutation import equivalence
 from amphw.rtl.mutation.equivalence import equivalent
 from amphw.rtl.mutation.netlist import Mutant, Netlist, sample
 from amphw.rtl.mutation.play import Outcome
@@ -26,6 +27,7 @@ BATCH = 300
 """Mutants in one library: compiling takes a quarter of a minute, and longer the more there are."""
 
 _SHOWN_S = 20.0
+_PROVER = key(Path(equivalence.__file__).read_text())
 
 
 class Judging(Protocol):
@@ -132,7 +134,7 @@ def _judged(
     """What is found of each, those that are known first."""
     for mutant in chosen:
         if mutant.name in known:
-            yield known[mutant.name]
+            yield _proved_again(known[mutant.name], opened.netlist, mutant, path)
     left = [mutant for mutant in chosen if mutant.name not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
     for first in range(0, len(left), BATCH):
@@ -143,14 +145,28 @@ def _judged(
             same = not outcome.how and equivalent(opened.netlist, mutant)
             each = {
                 "name": mutant.name,
+                "prover": _PROVER,
                 "subject": subject.name,
                 "mutant": asdict(mutant),
                 "outcome": asdict(outcome),
                 "equivalent": same,
             }
-            with path.open("a") as file:
-                file.write(json.dumps(each) + "\n")
+            _keep(each, path)
             yield each
+
+
+def _proved_again(each: Found, netlist: Netlist, mutant: Mutant, path: Path) -> Found:
+    """What was found of a mutant, but for a survivor of which other proofs may know better by now."""
+    if _fate(each) != "survived" or each.get("prover") == _PROVER:
+        return each
+    each = {**each, "prover": _PROVER, "equivalent": equivalent(netlist, mutant)}
+    _keep(each, path)
+    return each
+
+
+def _keep(each: Found, path: Path) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(each) + "\n")
 
 
 def _fate(each: Found) -> str:

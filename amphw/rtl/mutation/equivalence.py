@@ -1,10 +1,11 @@
 """Proofs that a fault changes nothing that can be seen: of survivors that no bench could ever notice.
 
-The circuit with the fault and the one without are given the same, from the same state on. Some registers may
-come to differ: at first none may, and whenever the solver finds that one can, it may from then on, in any
-way. Once no other register can, it is an induction: if nothing that leaves the circuit, or goes into a
-memory, depends on those that may differ, the fault is equivalent. What is not offered, or not written, need
-not be the same.
+First by the circuit's shape: a bit that nothing looks at, however far it goes. Then by the solver, for what
+logic does to it: the circuit with the fault and the one without are given the same, from the same state on.
+Some registers may come to differ: at first none may, and whenever the solver finds that one can, it may from
+then on, in any way. Once no other register can, it is an induction: if nothing that leaves the circuit, or
+says where a memory is written, depends on those that may differ, the fault is equivalent. What is not
+offered, or not written, need not be the same.
 
 States that the circuit never gets into count as well, so what is not proved may still be equivalent.
 """
@@ -26,7 +27,7 @@ from amphw.rtl.toolchain.environment import ToolchainError, run
 MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
 """Ends of names of outputs that mean something while another output is set."""
 
-_ROUNDS, _MOST = 20, 600
+_ROUNDS, _MOST = 30, 600
 """Questions to the solver about one fault, and registers' bits that may differ; more is no proof."""
 
 _SCRIPT = """
@@ -40,6 +41,9 @@ _PORT = "$port"
 """The cell that stands for the port of a register or a memory which has the fault."""
 _MODEL = re.compile(r"^\s*\\differs\s+.*?([01x]+)\s*$", re.MULTILINE)
 
+_CARRIES = frozenset({"$add", "$sub", "$mul"})
+_BITWISE = frozenset({"$and", "$or", "$xor", "$xnor", "$not", "$mux", "$pmux", "$pos"})
+
 Cell = dict[str, Any]
 
 
@@ -47,15 +51,15 @@ Cell = dict[str, Any]
 class _Sink:
     """What must be the same: bits of which the first counts while one of the others is set, if there are any.
 
-    may: registers' bits that may differ once this does, all of a register or a memory; None: what differs
-    here can be seen.
+    may: bits of a register, or of what is read from a memory, that may differ once this does: the higher
+    ones with it, which carries reach in the end; None: what differs here can be seen.
     """
 
     bits: tuple[int, ...]
     may: tuple[int, ...] | None
 
 
-def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 6) -> bool:
+def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 10) -> bool:
     """Whether the mutant is proved to be equivalent, within so many seconds.
 
     Raises ToolchainError where Yosys fails.
@@ -63,6 +67,8 @@ def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 6) -> bool:
     cells, mutant = _apart(netlist, mutant)
     logic = {name: cell for name, cell in cells.items() if not _stateful(cell)}
     sinks = list(_sinks(netlist, cells))
+    if _unseen(cells, sinks, mutant):
+        return True
     differ: set[int] = set()
     until = time.monotonic() + seconds
     for _ in range(_ROUNDS):
@@ -114,8 +120,11 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
         at = cell["connections"]
         if cell["type"] == "$dff":
             # One after the other they would take as many questions as there are bits.
-            whole = tuple(bit for bit in at["Q"] if isinstance(bit, int))
-            yield from (_Sink((bit,), whole) for bit in at["D"] if isinstance(bit, int))
+            yield from (
+                _Sink((bit,), tuple(b for b in at["Q"][place:] if isinstance(b, int)))
+                for place, bit in enumerate(at["D"])
+                if isinstance(bit, int)
+            )
         elif cell["type"].startswith("$memwr"):
             enables = tuple(dict.fromkeys(bit for bit in at["EN"] if isinstance(bit, int)))
             always = "1" in at["EN"]
@@ -123,9 +132,10 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
             for bit in at["ADDR"]:
                 if isinstance(bit, int):
                     yield _Sink((bit,) if always else (bit, *enables), None)
-            for bit, enable in zip(at["DATA"], at["EN"], strict=True):
+            for place, (bit, enable) in enumerate(zip(at["DATA"], at["EN"], strict=True)):
                 if isinstance(bit, int) and enable != "0":
-                    yield _Sink((bit, enable) if isinstance(enable, int) else (bit,), None)
+                    may = _read_back(cells, cell, place)
+                    yield _Sink((bit, enable) if isinstance(enable, int) else (bit,), may)
         else:
             given = tuple(_of(cell, "output"))
             yield from (_Sink((bit,), given) for bit in _of(cell, "input"))
@@ -134,6 +144,62 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
         stem, _, end = name.rpartition("_")
         guard = tuple(bit for bit in outputs.get(f"{stem}_{MEANS.get(end)}", ()) if isinstance(bit, int))
         yield from (_Sink((bit, *guard), None) for bit in bits if isinstance(bit, int))
+
+
+def _read_back(cells: Mapping[str, Cell], writes: Cell, place: int) -> tuple[int, ...] | None:
+    """What is read of a bit that a memory is given, and of the higher ones, by ports of the same width."""
+    reads = [
+        cell["connections"]["DATA"]
+        for cell in cells.values()
+        if cell["type"].startswith("$memrd") and cell["parameters"]["MEMID"] == writes["parameters"]["MEMID"]
+    ]
+    if any(len(data) != len(writes["connections"]["DATA"]) for data in reads):
+        return None
+    return tuple(bit for data in reads for bit in data[place:] if isinstance(bit, int))
+
+
+def _unseen(cells: Mapping[str, Cell], sinks: Iterable[_Sink], mutant: Mutant) -> bool:
+    """Whether no way leads from the fault to where it can be seen, however logic behaves.
+
+    A bit of a sum reaches its own place and those above it; one of what is done bit by bit its own.
+    """
+    users: dict[int, list[tuple[str, str, int]]] = {}
+    for name, cell in cells.items():
+        if not _stateful(cell):
+            for port, bits in cell["connections"].items():
+                for place, bit in enumerate(bits):
+                    if isinstance(bit, int) and cell["port_directions"][port] == "input":
+                        users.setdefault(bit, []).append((name, port, place))
+    behind: dict[int, list[_Sink]] = {}
+    for sink in sinks:
+        for bit in sink.bits:
+            behind.setdefault(bit, []).append(sink)
+
+    def reached(name: str, port: str, place: int) -> Iterator[int]:
+        outputs = cells[name]["connections"]["Y"]
+        kind = str(cells[name]["type"])
+        places = range(len(outputs))
+        signed = int(str(cells[name]["parameters"].get(f"{port}_SIGNED", "0")), 2)
+        if kind in _CARRIES or (kind in _BITWISE and signed):  # a sign goes up, too
+            places = range(place, len(outputs))
+        elif kind in _BITWISE and port != "S":
+            places = range(place % len(outputs), place % len(outputs) + 1)
+        return (outputs[k] for k in places if isinstance(outputs[k], int))
+
+    todo = [cells[mutant.cell]["connections"][mutant.port][mutant.bit]]
+    if cells[mutant.cell]["port_directions"][mutant.port] == "input":
+        todo = list(reached(mutant.cell, mutant.port, mutant.bit))
+    found = set(todo)
+    while todo:
+        bit = todo.pop()
+        following = [b for user in users.get(bit, ()) for b in reached(*user)]
+        for sink in behind.get(bit, ()):
+            if sink.may is None:
+                return False
+            following += sink.may
+        todo += (new := set(following) - found)
+        found |= new
+    return True
 
 
 def _miter(

@@ -28,6 +28,7 @@ SELECT, SELECT_BITS = "mutant", 16
 """The input that says which fault is there; with 0 none is."""
 
 _ROOT = Path(amphw.__file__).parents[1]
+_FAR = 12  # cells behind one without a name, of which one has
 _SPARE = 6  # candidates a fault wanted: some are in other instances
 _PREPARE = """
 read_rtlil design.il
@@ -147,11 +148,28 @@ class Netlist:
         """The name of what a cell gives, or of the memory that it writes."""
         if memory := about["parameters"].get("MEMID"):
             return str(memory).removeprefix("\\")
-        for port in ("Q", "Y"):
-            for bit in about["connections"].get(port, ()):
+        # What it gives; without a name what is made of that, and so on.
+        for _ in range(_FAR):
+            given = [bit for port in ("Q", "Y") for bit in about["connections"].get(port, ())]
+            for bit in given:
                 if bit in self.names:
                     return self.names[bit][0]
+            behind = next((self._users[bit] for bit in given if bit in self._users), None)
+            if behind is None:
+                break
+            about = self.module["cells"][behind]
         return ""
+
+    @cached_property
+    def _users(self) -> dict[int, str]:
+        """Of each bit a cell that is given it."""
+        return {
+            bit: name
+            for name, about in self.module["cells"].items()
+            for port, bits in about["connections"].items()
+            for bit in bits
+            if isinstance(bit, int) and about["port_directions"][port] == "input"
+        }
 
     def constant(self, cell: str, port: str, bit: int) -> bool:
         return not isinstance(self.module["cells"][cell]["connections"][port][bit], int)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,6 +32,22 @@ class Absorbs(wiring.Component):
             m.d.sync += full.eq(self.link_in.valid)
             with m.If(self.link_in.valid):
                 m.d.sync += [last.eq(self.link_in.payload), total.eq(self.link_in.payload + last)]
+        return m
+
+
+class Forgets(wiring.Component):
+    """A sum of 16 bits, of which 8 leave, where they are offered; the others go round and round."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"x": In(16), "go": In(1), "o": Out(stream.Signature(unsigned(8), always_ready=False))}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        total = Signal(16)
+        m.d.sync += [total.eq(total + self.x), self.o.valid.eq(self.go)]
+        m.d.comb += self.o.payload.eq(Mux(self.o.valid, total[:8], 0x55))
         return m
 
 
