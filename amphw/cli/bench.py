@@ -113,7 +113,7 @@ class Mutation:
         typer.Option(
             "--minutes",
             min=0.01,
-            help="Stop after so long, and report what is found; the same command goes on from there.",
+            help="Try no more after so long, and report what is found; the same command goes on from there.",
         ),
     ] = None
 

@@ -27,6 +27,7 @@ BATCH = 300
 """Mutants in one library: compiling takes a quarter of a minute, and longer the more there are."""
 
 _SHOWN_S = 20.0
+_PROOF_S = 4  # of a survivor; most proofs that succeed take one
 _PROVER = key(Path(equivalence.__file__).read_text())
 
 
@@ -73,46 +74,42 @@ def campaign(
 ) -> dict[str, Any]:
     """The record: see `summary`.
 
-    mutants: in all, shared out among the subjects. seconds: after which it stops; what is there then is
-    reported, and the next campaign of these arguments goes on. say: hears of progress, a line each.
+    mutants: in all, shared out among the subjects. seconds: after which no further mutant is tried; those
+    that are known then are reported, and the next campaign of these arguments goes on. say: hears of
+    progress, a line each.
     Raises ToolchainError where a tool is missing or fails.
     """
     start = time.monotonic()
     found: list[Found] = []
-    complete = True
+    wanted = 0
     for subject, count in zip(subjects, shares(subjects, mutants), strict=True):
-        if time.monotonic() - start > seconds:
-            complete = False
-            break
         opened = subject.open()
         chosen = sample(opened.netlist, count, seed, subject.within, subject.without)
         path = cache_root() / "mutation" / f"{key(opened.netlist.text, opened.digest)}.jsonl"
         known = _known(path)
         shown = time.monotonic()
-        for number, each in enumerate(_judged(subject, opened, chosen, known, path), 1):
+        wanted += len(chosen)
+        judged = _judged(subject, opened, chosen, known, path, lambda: time.monotonic() - start > seconds)
+        for number, each in enumerate(judged, 1):
             found.append(each)
             if time.monotonic() - shown > _SHOWN_S or number == len(chosen):
                 shown = time.monotonic()
                 say(f"{subject.name}: {_counted(found[-number:])}, of {len(chosen)}")
-            if time.monotonic() - start > seconds and number < len(chosen):
-                complete = False
-                break
     return summary(found) | {
         "seed": seed,
         "asked": mutants,
-        "complete": complete,
+        "complete": len(found) == wanted,
         "seconds": time.monotonic() - start,
     }
 
 
 def shares(subjects: Sequence[Campaigned], mutants: int) -> list[int]:
-    """How many of the mutants each subject gets."""
+    """How many of the mutants each subject gets: what is left over goes to those that miss most."""
     whole = sum(subject.share for subject in subjects)
-    ends, so_far = [0], 0
-    for subject in subjects:
-        so_far += subject.share
-        ends.append(mutants * so_far // whole)
-    return [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
+    exact = [divmod(mutants * subject.share, whole) for subject in subjects]
+    left = mutants - sum(count for count, _ in exact)
+    first = sorted(range(len(exact)), key=lambda k: -exact[k][1])[:left]
+    return [count + (k in first) for k, (count, _) in enumerate(exact)]
 
 
 def _known(path: Path) -> dict[str, Found]:
@@ -129,20 +126,27 @@ def _known(path: Path) -> dict[str, Found]:
 
 
 def _judged(
-    subject: Campaigned, opened: Opened, chosen: Sequence[Mutant], known: Mapping[str, Found], path: Path
+    subject: Campaigned,
+    opened: Opened,
+    chosen: Sequence[Mutant],
+    known: Mapping[str, Found],
+    path: Path,
+    late: Callable[[], bool],
 ) -> Iterator[Found]:
-    """What is found of each, those that are known first."""
+    """What is found of each, those that are known first, until it is too late for the others."""
     for mutant in chosen:
         if mutant.name in known:
             yield _proved_again(known[mutant.name], opened.netlist, mutant, path)
     left = [mutant for mutant in chosen if mutant.name not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
     for first in range(0, len(left), BATCH):
+        if late():
+            return
         batch = left[first : first + BATCH]
         judging = opened.with_mutants(batch)
         for number, mutant in enumerate(batch, 1):
             outcome = judging.outcome(number)
-            same = not outcome.how and equivalent(opened.netlist, mutant)
+            same = not outcome.how and equivalent(opened.netlist, mutant, _PROOF_S)
             each = {
                 "name": mutant.name,
                 "prover": _PROVER,
@@ -153,13 +157,15 @@ def _judged(
             }
             _keep(each, path)
             yield each
+            if late():
+                return
 
 
 def _proved_again(each: Found, netlist: Netlist, mutant: Mutant, path: Path) -> Found:
     """What was found of a mutant, but for a survivor of which other proofs may know better by now."""
     if _fate(each) != "survived" or each.get("prover") == _PROVER:
         return each
-    each = {**each, "prover": _PROVER, "equivalent": equivalent(netlist, mutant)}
+    each = {**each, "prover": _PROVER, "equivalent": equivalent(netlist, mutant, _PROOF_S)}
     _keep(each, path)
     return each
 
