@@ -87,7 +87,9 @@ def test_a_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     assert {k: v for k, v in second.items() if k != "seconds"} == {
         k: v for k, v in first.items() if k != "seconds"
     }
-    stopped = campaign(subjects, 40, 1, 0.0, said.append)
+    # Without time, those alone that are known.
+    assert campaign(subjects, 40, 1, 0.0, said.append)["complete"]
+    stopped = campaign(subjects, 40, 2, 0.0, said.append)
     assert not stopped["complete"] and stopped["sampled"] < 40
 
 
