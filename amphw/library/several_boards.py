@@ -204,7 +204,11 @@ class _Spreading:
         self._refused = None
         cut = max(least, key=lambda name: least[name])
         for n in range(least[cut], max(least[cut], boards if least[cut] > 1 else 1) + 1):
-            if (found := self._packed({**least, cut: n}, lanes, boards)) is not None:
+            try:
+                found = self._packed({**least, cut: n}, lanes, boards)
+            except GraphError:  # the layer has no columns or rows for more tiles
+                break
+            if found is not None:
                 return found
         return None
 
@@ -216,7 +220,7 @@ class _Spreading:
             try:
                 cut = self._cut({name: n})
             except GraphError as error:
-                self._refused = FitError(f"{self._refused} {error}.")
+                self._refused = FitError(f"{self._refused} {error}.", getattr(self._refused, "short", ()))
                 return 0
             # The first tile may have a bias, and the last one is no narrower than the others.
             if all(self._fit(cut, [f"{name}_{k}"], lanes) is not None for k in (0, n - 1)):

@@ -134,7 +134,9 @@ class _Layer:
             start += width
         names = [piece.port or piece.table for piece in pieces]
         used = {made[v].attr()["param"], *(piece.table for piece in pieces), bias}
-        if len(set(names)) < len(names) or len(program.params) != len(used - {"", None}):
+        tables = {piece.table for piece in pieces}
+        twice = made[v].attr()["param"] in tables or bias in tables
+        if twice or len(set(names)) < len(names) or len(program.params) != len(used - {"", None}):
             return "its product uses a message or a parameter twice"
         if not {name for name, _ in program.inputs} <= set(names):
             return "not all that it is sent is an operand of its product"

@@ -1,1 +1,1 @@
-"""Faults put into the gateware, to see whether its benches notice; see `docs/rtl.md`."""
+"""Faults put into the gateware, to see whether its benches notice."""

@@ -144,7 +144,7 @@ class Circuit:
 
     @property
     def digest(self) -> str:
-        """Of everything that a verdict depends on besides the netlist."""
+        """Of what is played, and of the harness; the netlist and what judges are not part of it."""
         return key(
             _HARNESS, *(repr((s.name, s.chances, s.stretch, s.seed, s.rest, s.turns)) for s in self.scripts)
         )

@@ -66,6 +66,7 @@ CASES = {
         lambda make: Receives(make(SHAPE, 4)),
         12,
         (
+            ('m.next = "JUDGE"', 'm.next = "CHECK"'),  # judged by the header before
             ("self.receive.en.eq(self.words.valid),", "self.receive.en.eq(self.words.valid & (left != 1)),"),
             ("self.words.ready.eq(self.receive.done)", "self.words.ready.eq(1)"),  # loses
             ("left.eq(left - 1), address.eq(address + 1)", "left.eq(left - 1)"),
