@@ -172,10 +172,7 @@ CASES = {
         11,
         (
             ("clear.eq(self.idle & ~fresh)", "clear.eq(self.idle)"),  # does not wait
-            (
-                "halts = there & ((code == Code.WAIT) | (code == Code.END))",
-                "halts = there & (code == Code.END)",
-            ),
+            ('does["halts"] & ~clear', 'does["ends"] & ~clear'),  # WAIT waits for nothing
             ("may.eq(clear | (last == issue.unit))", "may.eq(1)"),  # both engines at once
             ("(issues & ~accepted) | ", ""),  # retracts
             ("there[1].eq(there[0] & ~waits)", "there[1].eq(there[0])"),  # issues twice
