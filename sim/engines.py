@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.isa import events
 from amphw.rtl.isa.commands import IndexMode, LaneOp, VectorOp
+from amphw.rtl.isa.memory import READ_LATENCY
 from sim.bench import Pace
 from sim.bits import unpacked
 from sim.models.lanes import LaneModel, results

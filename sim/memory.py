@@ -9,7 +9,7 @@ from typing import Any
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.memory import Memory
 
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 
 READS, WRITE = ("read_a", "read_b"), "write"
 

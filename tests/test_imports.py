@@ -201,3 +201,9 @@ def test_a_wheel_brings_package_and_boards_alone() -> None:
     settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
     packages = settings["tool"]["scikit-build"]["wheel"]["packages"]
     assert packages == {"amphw": "amphw", "amphw/boards": "boards"}
+
+
+def test_estimates_of_circuits_generate_none() -> None:
+    """What counts cycles is there at once: the language that circuits are written in takes its time to load."""
+    code = "import sys, amphw.rtl.timing.circuit; sys.exit('amaranth' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ import cocotb
 import numpy as np
 
 from amphw.rtl.gateware.controller.memory import ControlShape
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.models.link import Header, LinkModel, header_bits, header_words, random_message

@@ -8,7 +8,7 @@ from typing import Any
 
 import cocotb
 
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 from sim.bench import PACES, Bench, Pace, bursts, counted, settings
 
 WRITERS, READERS = ("put", "receive"), ("look", "send")

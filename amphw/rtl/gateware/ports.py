@@ -11,11 +11,6 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.numbers.formats import BITS
 
-READ_LATENCY = 3
-"""Cycles from an address to its word. A large memory lies all over the chip: an address has one cycle for the
-way to its blocks, the block one to answer, and the answer one for the way back. Writes take the first of
-these, too, so that reads and writes keep the order in which they were asked for."""
-
 NO_COLLISION = {"no_rw_check": 1}
 """Attribute of a memory whose users never use what a read gives of a word that is written in the same cycle.
 

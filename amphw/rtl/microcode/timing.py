@@ -21,6 +21,7 @@ from amphw.rtl.isa.commands import (
     Unit,
     decode,
 )
+from amphw.rtl.isa.memory import READ_LATENCY
 
 BEGINS = 5
 """Cycles from a firing's begin to its first instruction's last stage."""
@@ -28,20 +29,20 @@ BEGINS = 5
 POINTER = 2
 """Further cycles of PTR: what follows reads registers only after it has written."""
 
-VECTOR_READ, VECTOR_INDEX, VECTOR_WRITE = 6, 16, 11
+VECTOR_READ, VECTOR_INDEX, VECTOR_WRITE = 6, READ_LATENCY + 13, READ_LATENCY + 8
 """From a command to its first read, without and with an index; from a read to its write."""
 
 VECTOR_ROW, VECTOR_LEAST = 2, 8
 """Between rows with an index, and commands: cycles without a read; and from first to first, at least."""
 
-LANES_END = 19
+LANES_END = READ_LATENCY + 16
 """From the last beat of a command, and the columns that leave behind it, to its end; and the levels of the
 tree over the lanes. A beat counts as issued when its command would be, were there nothing in between."""
 
 LANES_TAKEN = 5
 """From a command of one row to the next one that the loader takes."""
 
-LANES_INDEX, LANES_FILL = 5, 2
+LANES_INDEX, LANES_FILL = READ_LATENCY + 2, 2
 """A row of an embedding is looked up; a row's gradient is loaded, beside a cycle a word."""
 
 LANES_ROW, LANES_FILL_ROW = 3, 4

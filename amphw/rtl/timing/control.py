@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from amphw.ir.expr import Expr, Op
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.isa.steps import CHANGES, SINCE, Step, StepOp
 from amphw.rtl.plan.control import ControlPlan, Phase
 

@@ -17,8 +17,8 @@ from amphw.rtl.gateware.lanes.load import Loader
 from amphw.rtl.gateware.lanes.round import Rounder
 from amphw.rtl.gateware.lanes.shape import PRODUCTS, LaneShape, LaneShapeError, tree_levels
 from amphw.rtl.gateware.lanes.update import Updater
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.commands import Bank
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.numbers.arithmetic import saturate
 from amphw.rtl.numbers.formats import BITS
 from amphw.rtl.verilated.expression import function, select

@@ -8,7 +8,7 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, S
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.isa.wire import Kind
 from tests.rtl.formal.contracts import COUNT, Contract, keeps_offers, transfer, within
 

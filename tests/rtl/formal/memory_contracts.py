@@ -6,8 +6,8 @@ from typing import Any
 
 from amaranth.hdl import Assert, Assume, Const, Cover, Module, Mux, ResetSignal, Signal
 
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.counters import CYCLES, LEVELS
+from amphw.rtl.isa.memory import READ_LATENCY
 from tests.rtl.formal.contracts import COUNT, Contract, follow, within
 
 ENGINES, PORTS = ("lanes", "vector"), ("read_a", "read_b", "write")

@@ -9,9 +9,9 @@ import numpy as np
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.unit import VectorUnit
+from amphw.rtl.isa.memory import READ_LATENCY
 from sim.models.vector import Command, execute
 
 

@@ -9,7 +9,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amphw.rtl.gateware.controller.gradients import GradientSteps
 from amphw.rtl.gateware.controller.memory import pause
 from amphw.rtl.gateware.controller.ports import FrameKind, PreludeOp
-from amphw.rtl.gateware.ports import READ_LATENCY
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.isa.steps import StepOp
 from amphw.rtl.isa.wire import Fault, Kind
 from amphw.rtl.plan.control import Phase

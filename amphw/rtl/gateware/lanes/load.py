@@ -13,8 +13,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.lanes.shape import Kind, LaneShape, command_layout, walk_layout
-from amphw.rtl.gateware.ports import READ_LATENCY, ReadPort
+from amphw.rtl.gateware.ports import ReadPort
 from amphw.rtl.isa.commands import LaneOp
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.numbers.formats import BITS
 
 

@@ -13,8 +13,8 @@ from amaranth.lib import data, enum
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, MU_BITS, RATE_BITS
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.isa.commands import Bank, LaneOp
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.numbers.formats import Formats
 
 RESPONSE_BITS = 36

@@ -16,9 +16,9 @@ from amaranth.utils import ceil_log2
 
 from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller.ports import Free, Job, MessageLayout
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from amphw.rtl.isa.commands import Bank
+from amphw.rtl.isa.memory import READ_LATENCY
 from amphw.rtl.isa.wire import HEADER_WORDS, WORD, Fault, Kind, Register
 
 

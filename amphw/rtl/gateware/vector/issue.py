@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.gateware.ports import READ_LATENCY
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.loops import item_layout
+from amphw.rtl.isa.memory import READ_LATENCY
 
 LATENCY = READ_LATENCY + 8
 """Cycles from the read of an element's operands to the write of its result."""
