@@ -204,6 +204,6 @@ def test_a_wheel_brings_package_and_boards_alone() -> None:
 
 
 def test_estimates_of_circuits_generate_none() -> None:
-    """What counts cycles is there at once: the language that circuits are written in takes its time to load."""
+    """What counts cycles is there at once; the language that circuits are written in takes time to load."""
     code = "import sys, amphw.rtl.timing.circuit; sys.exit('amaranth' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
