@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Array, Module, Signal, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -17,11 +17,14 @@ from amphw.rtl.isa.counters import CYCLES, LEVELS
 
 BITS = 32
 
+GROUP = 4
+"""Counters of which one is chosen at a time."""
+
 
 class Activity(wiring.Component):
     """events: of this cycle, in the order of CYCLES. levels: of queues. sent: a message on path `path`.
 
-    index: of a counter, whose value is there two cycles later, or three if a message is sent meanwhile; from
+    index: of a counter, whose value is there three cycles later, or four if a message is sent meanwhile; from
     one message to the next there is a cycle without. Everything is counted a cycle late.
     """
 
@@ -66,10 +69,21 @@ class Activity(wiring.Component):
         ]
         with m.If(self.sent):
             m.d.comb += read.addr.eq(self.path)
+        # One of a few counters first, then one of a few groups: of all at once it would be late.
+        sent = Signal(BITS, name="sent_value")
         with m.If(looked):  # else it is another's, which is counted on
-            m.d.sync += self.value.eq(read.data)
-        with m.Switch(self.index):
-            for k, counter in enumerate(counters):
+            m.d.sync += sent.eq(read.data)
+        within = self.index[: ceil_log2(GROUP)]
+        groups = [Signal(BITS, name=f"group{k}") for k in range(-(-len(counters) // GROUP))]
+        for k, group in enumerate(groups):
+            m.d.sync += group.eq(Array(counters[k * GROUP : (k + 1) * GROUP])[within])
+        m.d.sync += self.value.eq(sent)
+        with m.Switch(self.index[len(within) :]):
+            for k, group in enumerate(groups):
                 with m.Case(k):
-                    m.d.sync += self.value.eq(counter)
+                    m.d.sync += self.value.eq(group)
+        if left := len(counters) % GROUP:  # the last group has numbers of messages, too
+            last = len(counters) // GROUP
+            with m.If((self.index[len(within) :] == last) & (within >= left)):
+                m.d.sync += self.value.eq(sent)
         return m

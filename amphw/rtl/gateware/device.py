@@ -15,7 +15,7 @@ from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller.controller import Controller
 from amphw.rtl.gateware.controller.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.controller.memory import ControlShape
-from amphw.rtl.gateware.controller.ports import FrameKind, Job, PreludeOp
+from amphw.rtl.gateware.controller.ports import FrameKind, Job, MessageLayout, PreludeOp
 from amphw.rtl.gateware.controller.sequencer import Sequencer
 from amphw.rtl.gateware.enums import shaped
 from amphw.rtl.gateware.lanes.engine import LaneEngine
@@ -268,26 +268,25 @@ class Device(wiring.Component):
         """Messages wait in a queue; answers and faults come first."""
         width = Job().size
         m.submodules.jobs = jobs = SyncFIFOBuffered(width=width, depth=JOBS)
-        # The controller's states choose what it sends: that takes a cycle of its own.
+        m.submodules.told = told = Hold(MessageLayout())
+        # States choose what controller and keeper send: that takes a cycle of its own.
         m.submodules.job = job = Hold(Job())
         wiring.connect(m, controller.job, job.i)
         m.d.comb += [
             jobs.w_data.eq(job.o.payload),
             jobs.w_en.eq(job.o.valid),
             job.o.ready.eq(jobs.w_rdy),
-            self.waiting.eq(job.o.valid | (jobs.level != 0)),
+            self.waiting.eq(job.o.valid | (jobs.level != 0) | told.o.valid),
         ]
         with m.If(keeper.answer.valid):
+            wiring_of(m, keeper.answer, told.i)
+        with m.Else():
+            wiring_of(m, receiver.fault, told.i)
+        with m.If(told.o.valid):
             m.d.comb += [
                 sender.jobs.valid.eq(1),
-                sender.jobs.payload.header.eq(keeper.answer.payload),
-                keeper.answer.ready.eq(sender.jobs.ready),
-            ]
-        with m.Elif(receiver.fault.valid):
-            m.d.comb += [
-                sender.jobs.valid.eq(1),
-                sender.jobs.payload.header.eq(receiver.fault.payload),
-                receiver.fault.ready.eq(sender.jobs.ready),
+                sender.jobs.payload.header.eq(told.o.payload),
+                told.o.ready.eq(sender.jobs.ready),
             ]
         with m.Else():
             m.d.comb += [

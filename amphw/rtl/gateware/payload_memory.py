@@ -1,7 +1,8 @@
 """The payload memory: 16-bit words, twice, so that two are read and one is written in a cycle.
 
-Addresses, and words to be written, are registered before they go to the blocks, and words that were read
-behind them: see READ_LATENCY. A reader sees what was written in an earlier cycle than that of its `en`.
+Addresses, and words to be written, are registered before they go to the blocks, and what each block gives
+is registered right behind it, before the one that was asked for is chosen: the way from a block is long. See
+READ_LATENCY. A reader sees what was written in an earlier cycle than that of its `en`.
 
 The engines come first and never wait. What the link and the controller want is done in cycles that the
 engines leave free; the engines always come to an end, so nobody waits forever.
@@ -9,59 +10,74 @@ engines leave free; the engines always come to an end, so nobody waits forever.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
+from amaranth.utils import ceil_log2
 
 from amphw.rtl.gateware.controller.ports import Free
 from amphw.rtl.gateware.ports import NO_COLLISION, ReadPort, WritePort
 from amphw.rtl.numbers.formats import BITS
-from amphw.rtl.plan.hardware import payload_part
+from amphw.rtl.plan.hardware import BLOCK_BITS, payload_part
 
 
 class Copy(wiring.Component):
     """All words once: one is read (`en` has no use) and one is written in a cycle.
 
-    part: bits of a word that lie in one memory.
+    part: bits of a word that lie in one memory. bank: words that do, a power of two. `data` is there two
+    cycles after `addr`.
     """
 
-    def __init__(self, address_bits: int, depth: int, part: int):
-        self.depth, self.part = depth, part
+    def __init__(self, address_bits: int, depth: int, part: int, bank: int):
+        self.depth, self.part, self.bank = depth, part, bank
         super().__init__({"read": In(ReadPort(address_bits)), "write": In(WritePort(address_bits))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        part = self.part
-        for at in range(0, BITS, part):
+        words = [self._bank(m, first) for first in range(0, self.depth, self.bank)]
+        m.d.comb += self.read.data.eq(reduce(or_, words))
+        return m
+
+    def _bank(self, m: Module, first: int) -> Signal:
+        """Words from `first` on -> the one that was read, or 0 where that lies elsewhere."""
+        number, depth = first // self.bank, min(self.bank, self.depth - first)
+        inside = ceil_log2(self.bank)
+        asked, word = Signal(name=f"asked{number}"), Signal(BITS, name=f"word{number}", reset_less=True)
+        m.d.sync += asked.eq(self.read.addr[inside:] == number)
+        for at in range(0, BITS, self.part):
             # What is read has been written before: the engines wait for their own words, and others read
             # those of firings that are done.
-            memory = Memory(shape=part, depth=self.depth, init=[], attrs=NO_COLLISION)
-            m.submodules[f"part{at}"] = memory
+            memory = Memory(shape=self.part, depth=depth, init=[], attrs=NO_COLLISION)
+            m.submodules[f"bank{number}_part{at}"] = memory
             read, write = memory.read_port(), memory.write_port()
+            part = slice(at, at + self.part)
             m.d.comb += [
                 read.en.eq(1),
-                read.addr.eq(self.read.addr),
-                self.read.data[at : at + part].eq(read.data),
-                write.en.eq(self.write.en),
-                write.addr.eq(self.write.addr),
-                write.data.eq(self.write.data[at : at + part]),
+                read.addr.eq(self.read.addr[:inside]),
+                write.en.eq(self.write.en & (self.write.addr[inside:] == number)),
+                write.addr.eq(self.write.addr[:inside]),
+                write.data.eq(self.write.data[part]),
             ]
-        return m
+            m.d.sync += word[part].eq(Mux(asked, read.data, 0))
+        return word
 
 
 class PayloadMemory(wiring.Component):
     """lanes_*, vector_*: the engines, of which one runs at a time.
 
     put: the controller's words; receive: those that come over the link. look: words that the controller wants
-    to see; send: those that leave over the link. part: bits of a word in one memory, by default as many as
-    suit the chip's.
+    to see; send: those that leave over the link. part, bank: bits of a word, and words, in one memory; by
+    default as many as suit the chip's.
     """
 
-    def __init__(self, address_bits: int, depth: int, part: int | None = None):
+    def __init__(self, address_bits: int, depth: int, part: int | None = None, bank: int | None = None):
         self.address_bits, self.depth, self.part = address_bits, depth, part or payload_part(depth)
+        self.bank = bank or BLOCK_BITS // self.part
         engine = {
             f"{name}_{port}": In(signature)
             for name in ("lanes", "vector")
@@ -83,13 +99,11 @@ class PayloadMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        copies = [Copy(self.address_bits, self.depth, self.part) for _ in "ab"]
+        copies = [Copy(self.address_bits, self.depth, self.part, self.bank) for _ in "ab"]
         m.submodules.copy_a, m.submodules.copy_b = copies
         self._write(m, [copy.write for copy in copies])
         for copy, readers in zip(copies, self._readers(), strict=True):
-            word = Signal(signed(BITS), reset_less=True)
-            m.d.sync += word.eq(copy.read.data)
-            m.d.comb += [reader.data.eq(word) for reader in readers]
+            m.d.comb += [reader.data.eq(copy.read.data) for reader in readers]
         a, b = (copy.read.addr for copy in copies)
         m.d.sync += a.eq(Mux(self.vector_read_a.en, self.vector_read_a.addr, self.lanes_read_a.addr))
         with m.If(self.lanes_read_b.en):

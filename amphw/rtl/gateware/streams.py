@@ -58,8 +58,9 @@ class Hold(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.d.comb += self.i.ready.eq(~self.o.valid)
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [self.o.payload.eq(self.i.payload), self.o.valid.eq(1)]
+        # While it is empty, it takes whatever stands there: a payload's registers wait for no `valid`.
+        with m.If(~self.o.valid):
+            m.d.sync += [self.o.payload.eq(self.i.payload), self.o.valid.eq(self.i.valid)]
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         return m

@@ -25,7 +25,7 @@ STATES: Mapping[StepOp, int] = {
     StepOp.POINT: 4,
     StepOp.COPY: 4,
     StepOp.GRADIENT: 7,
-    StepOp.DECIDE: 1 + READ_LATENCY,
+    StepOp.DECIDE: 2 + READ_LATENCY,
     StepOp.DELIVER: 5,
     StepOp.RETURN: 7,
 }

@@ -45,8 +45,9 @@ class QuickDevice(Device):
         return self._lanes
 
     def payload_memory(self) -> Any:
-        """With whole words: a processor has no blocks to be filled."""
-        return PayloadMemory(self.vector_shape.address_bits, self.plan.sizes.payload, part=BITS)
+        """In one piece, of whole words: a processor has no blocks to be filled."""
+        words, bits = self.plan.sizes.payload, self.vector_shape.address_bits
+        return PayloadMemory(bits, words, part=BITS, bank=1 << bits)
 
     def place(self, m: Module, name: str, part: Any) -> Any:
         self._parts[name] = part

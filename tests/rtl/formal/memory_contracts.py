@@ -130,7 +130,7 @@ class Joins(Contract):
 class Remembers(Contract):
     """Activity: what is read is the counter that was asked for, as it was a few cycles ago at most."""
 
-    DELAY = 3  # cycles for which the index must stand
+    DELAY = 4  # cycles for which the index must stand
 
     def __init__(self, design: Any) -> None:
         free = {"events": len(CYCLES), "sent": 1, "path": range(design.paths)}

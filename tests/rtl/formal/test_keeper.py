@@ -201,8 +201,8 @@ CASES = {
         10,
         ("with m.If(total < interval):", "with m.If(total <= interval):"),  # a row too many
         (
-            "self.ran.valid.eq(0)\n                        m.next",
-            "self.ran.valid.eq(1)\n                        m.next",
+            "self.ran.valid.eq(0), self.takes",
+            "self.ran.valid.eq(1), self.takes",
         ),
         (" | self.request.valid | self.ran.valid)", " | self.request.valid)"),  # a run is forgotten
         ('self.takes.eq(~fsm.ongoing("IDLE"))', "self.takes.eq(1)"),
@@ -211,7 +211,7 @@ CASES = {
         True,
         9,
         ("self.request.valid & ~self.busy", "self.request.valid"),
-        ("Mux(is_version, version[0].data, count[0].data)", "count[0].data ^ is_version"),  # another register
+        ("Mux(is_version, updates, counted)", "counted ^ is_version"),  # another register
         (
             'm.next = "ANSWER VALUE"\n                with m.If(request.kind == Kind.POKE)',
             'm.next = "IDLE"\n                with m.If(request.kind == Kind.POKE)',

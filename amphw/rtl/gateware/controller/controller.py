@@ -84,6 +84,7 @@ class Controller(ControllerSteps, wiring.Component):
         self.copy = Signal(ADDRESS)  # of them, on the current path to the host
         self.at = Signal(ADDRESS)
         self.from_link = Signal()  # the message that is dealt with came from the host
+        self.puts = Signal()  # a word is to be written into payload memory
         # A gradient on its way back: to which firing's output, in which place, and where it lies.
         self.origin_fid, self.origin_k = Signal(ADDRESS), Signal(4)
         self.back_place, self.back_at, self.back_full = Signal(ADDRESS), Signal(ADDRESS), Signal()
@@ -111,7 +112,7 @@ class Controller(ControllerSteps, wiring.Component):
             self._steps(m)
             waiting = self.ran.valid | self.event.valid | self.run.valid
             queued = (self.forward.level != 0) | (self.backward.level != 0)
-            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued)
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued & ~self.puts)
             # It fetches no firing while it offers one.
             nothing = ~self.ran.valid & ~self.event.valid & (self.run.valid | ~queued)
             for_engines = fsm.ongoing("SUM ROW") | fsm.ongoing("COPY WORDS")
@@ -186,6 +187,10 @@ class Controller(ControllerSteps, wiring.Component):
     # --- what is next -----------------------------------------------------------------------------
 
     def _idle(self, m: Module) -> None:
+        # The link hears a cycle later, from a register, that its message was taken: until then it offers it.
+        took = Signal()
+        m.d.sync += took.eq(0)
+        m.d.comb += self.event.ready.eq(took)
         with m.State("IDLE"):
             m.d.sync += [self.sent.eq(0), self.copy.eq(0)]
             with m.If(self.ran.valid):
@@ -197,8 +202,7 @@ class Controller(ControllerSteps, wiring.Component):
                 ]
                 m.next = "CONTEXT"
             with m.Elif(self.event.valid):
-                m.d.comb += self.event.ready.eq(1)
-                m.d.sync += self.header.eq(self.event.payload)
+                m.d.sync += [self.header.eq(self.event.payload), took.eq(1)]
                 m.next = "EVENT"
             with m.Elif(~self.run.valid & self.backward.there):
                 m.d.comb += self.backward.pop.eq(1)

@@ -34,6 +34,9 @@ from amphw.rtl.isa.wire import Kind, Register
 SETTLE = 4
 """Cycles from the number of a segment to its seed."""
 
+SETTLED_COUNTER = 4
+"""Cycles from the number of a counter to its value."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -119,22 +122,23 @@ class Keeper(wiring.Component):
         with m.If(self.ran.valid & self.ran.ready):
             m.d.sync += self.ran.valid.eq(0)
         with m.FSM(name="keeper") as fsm:
-            m.d.comb += [
-                self.hold.eq(~fsm.ongoing("IDLE") | self.request.valid | self.ran.valid),
-                self.takes.eq(~fsm.ongoing("IDLE")),
-            ]
+            m.d.comb += self.hold.eq(self.takes | self.request.valid | self.ran.valid)
+            # From the first cycle of its work to the first of its rest, from a register: all firings and
+            # lane commands wait for it, which the state itself would reach too late.
+            m.d.sync += self.takes.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
                 m.d.sync += [asked.eq(0), number.eq(0)]
                 with m.If(self.finished):
                     m.d.sync += [self.ran.payload.eq(self.current), unit.eq(self.current.unit)]
                     m.d.sync += self.ran.valid.eq(1)
                     with m.If((self.current.kind == FrameKind.BACKWARD) & self._owns(self.current.unit)):
-                        m.d.sync += self.ran.valid.eq(0)
+                        m.d.sync += [self.ran.valid.eq(0), self.takes.eq(1)]
                         m.next = "COUNT"
                 with m.Elif(self.request.valid & ~self.busy):
                     m.d.comb += self.request.ready.eq(1)
                     m.d.sync += [request.eq(self.request.payload), unit.eq(self.request.payload.unit)]
-                    m.next = "REQUEST"
+                    m.d.sync += self.takes.eq(1)
+                    m.next = "REQUESTED"
             with m.State("COUNT"):
                 m.d.sync += [total.eq(count.data), rows.eq(self._rows(m, unit))]
                 m.next = "ADD"
@@ -201,17 +205,20 @@ class Keeper(wiring.Component):
         own = request.place[3]  # a register of the keeper, not a memory of the lane engine
         is_version = request.place == Register.VERSION
         value = Signal(64)
+        counted, updates = Signal.like(count[0].data), Signal.like(version[0].data)
+        m.d.sync += [counted.eq(count[0].data), updates.eq(version[0].data)]
+        pause(m, "REQUESTED", 1, "REQUEST")  # its unit's count and version are read
         with m.State("REQUEST"):
-            m.d.sync += [asked.eq(1), total.eq(count[0].data)]
+            m.d.sync += [asked.eq(1), total.eq(counted)]
             with m.If(request.kind == Kind.UPDATE):
-                with m.If(self._owns(request.unit) & (count[0].data != 0)):
+                with m.If(self._owns(request.unit) & (counted != 0)):
                     m.next = "RATE"
                 with m.Else():
                     m.next = "ANSWER UPDATE"
             with m.Elif(~own):
                 m.next = "LANES"
             with m.Else():
-                m.d.sync += value.eq(Mux(is_version, version[0].data, count[0].data))
+                m.d.sync += value.eq(Mux(is_version, updates, counted))
                 m.d.sync += self.counter.eq(request.payload)
                 with m.If(request.kind == Kind.POKE):
                     for port, chosen in ((version[1], is_version), (count[1], ~is_version)):
@@ -222,9 +229,9 @@ class Keeper(wiring.Component):
                 with m.Elif(request.place == Register.COUNTER):
                     m.next = "COUNTER"
         with m.State("COUNTER"):  # its value settles
-            waited = Signal(2)
+            waited = Signal(range(SETTLED_COUNTER + 1))
             m.d.sync += waited.eq(waited + 1)
-            with m.If(waited == 3):
+            with m.If(waited == SETTLED_COUNTER):
                 m.d.sync += value.eq(self.counted)
                 m.next = "ANSWER VALUE"
         with m.State("LANES"):
@@ -261,7 +268,7 @@ class Keeper(wiring.Component):
             m.d.comb += [
                 answer.kind.eq(Kind.UPDATED),
                 answer.unit.eq(request.unit),
-                answer.state.eq(version[0].data),
+                answer.state.eq(updates),
                 self.answer.valid.eq(1),
             ]
             with m.If(self.answer.ready):

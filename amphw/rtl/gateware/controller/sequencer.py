@@ -166,13 +166,15 @@ class Sequencer(wiring.Component):
         fetch = rom.read_port()
         pc = Signal(range(len(self.microcode) + 1))
         m.d.comb += [fetch.addr.eq(pc), fetch.en.eq(moves)]
-        with m.If(begins):
-            m.d.sync += self.current.eq(self.run.payload)
+        # While it rests, registers take whatever is offered: so many of them would make `begins` late.
+        with m.If(~self.busy):
+            with m.If(~self.hold):
+                m.d.sync += self.current.eq(self.run.payload)
             with m.Switch(Cat(self.run.payload.kind, self.run.payload.unit)):
                 for (unit, kind), at in self.entries.items():
                     with m.Case(kind.value | unit << 2):
                         m.d.sync += pc.eq(at)
-        with m.Elif(moves & self.busy):
+        with m.Elif(moves):
             m.d.sync += pc.eq(pc + 1)
         word = Signal(WORD)
         with m.If(moves):
@@ -224,7 +226,7 @@ class Sequencer(wiring.Component):
             m.d.comb += value.eq(base + imm)
         fields = {f: Signal(signed(CONSTANT_BITS), init=INITIAL[f], name=f.name.lower()) for f in Field}
         for f, register in fields.items():
-            with m.If(begins):
+            with m.If(~self.busy):
                 m.d.sync += register.eq(INITIAL[f])
             with m.Elif(does["sets"] & (of[Code.SETC].field == f)):
                 m.d.sync += register.eq(value)

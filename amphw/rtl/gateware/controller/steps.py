@@ -100,7 +100,8 @@ class ControllerSteps(GradientSteps):
 
     def _memory_steps(self: Any, m: Module) -> None:
         a, b = self.v["a"], self.v["b"]
-        looked, comes = Signal(), Signal(READ_LATENCY)
+        asks, looked, comes = Signal(), Signal(), Signal(READ_LATENCY)
+        put_at, put = Signal.like(self.put.addr), Signal.like(self.put.data)
         with m.State("POINT"):
             m.d.comb += self.place.addr.eq(a)
             m.next = "POINT COMES"
@@ -108,17 +109,19 @@ class ControllerSteps(GradientSteps):
         with m.State("POINT READ"):
             self._register(m, 0, self.place.data.address)
             m.next = "STEP"
-        with m.State("PUT"):
-            m.d.comb += [self.put.en.eq(1), self.put.addr.eq(self.at), self.put.data.eq(a)]
-            with m.If(self.put.done):
-                m.d.sync += self.at.eq(self.at + 1)
-                m.next = "STEP"
+        # A word waits beside the program until memory is free. No firing reads it before: the engines have to
+        # be through with the one before, and then it is written.
+        m.d.comb += [self.put.en.eq(self.puts), self.put.addr.eq(put_at), self.put.data.eq(put)]
+        m.d.sync += self.puts.eq(self.puts & ~self.put.done)
+        with m.State("PUT"), m.If(~self.puts):
+            m.d.sync += [self.puts.eq(1), put_at.eq(self.at), put.eq(a), self.at.eq(self.at + 1)]
+            m.next = "STEP"
+        # Memory sees a register: whether others are served hangs on it.
+        m.d.comb += [self.look.en.eq(asks), self.look.addr.eq(a), looked.eq(asks & self.look.done)]
+        m.d.sync += [comes.eq(Cat(looked, comes)), asks.eq(asks & ~looked)]
         with m.State("DECIDE"):
-            m.d.comb += [self.look.en.eq(1), self.look.addr.eq(a)]
-            m.d.comb += looked.eq(self.look.done)
-            with m.If(looked):
-                m.next = "DECIDED"
-        m.d.sync += comes.eq(Cat(looked, comes))
+            m.d.sync += asks.eq(1)
+            m.next = "DECIDED"
         with m.State("DECIDED"), m.If(comes[-1]):
             m.d.sync += self.decided[self.n].eq(self.look.data)
             m.next = "STEP"

@@ -30,6 +30,8 @@ class Loader(wiring.Component):
 
     def __init__(self, shape: LaneShape) -> None:
         self.shape = shape
+        # Set in the state ACCEPT alone, and a register of its own: the sequencer waits for it.
+        self.accepts = Signal(init=1)
         self.waits = Signal()
         """It cannot go on: there is no command, the walk or the registers for dz are not free yet, or a
         serial command is not done."""
@@ -66,8 +68,9 @@ class Loader(wiring.Component):
         ]
         with m.If(self.walk.ready):
             m.d.sync += self.walk.valid.eq(0)
-        m.d.sync += r.free.eq(r.free | self.released)
-        filler = _Filler(m, self, r.dz, r.dz_file)
+        m.d.sync += [r.free.eq(r.free | self.released), r.begins.eq(0)]
+        m.d.comb += self.command.ready.eq(self.accepts)
+        filler = _Filler(m, self, r)
         with m.FSM() as fsm:
             self._accept(m, r)
             self._choose(m, r, filler)
@@ -76,7 +79,7 @@ class Loader(wiring.Component):
                 m.d.comb += self.serial_start.eq(1)
                 m.next = "SERIAL_RUNS"
             with m.State("SERIAL_RUNS"), m.If(self.serial_done):
-                m.next = "ACCEPT"
+                self._accepts_next(m)
             sends = Cat(
                 fsm.ongoing(state) for state in ("FORWARD", "WEIGHT_GRADIENT", "INPUT_GRADIENT")
             ).any()
@@ -92,7 +95,6 @@ class Loader(wiring.Component):
         """A command comes; what works on parameters alone goes another way."""
         held, payload = self.held, self.command.payload
         with m.State("ACCEPT"):
-            m.d.comb += self.command.ready.eq(1)
             m.d.sync += [
                 held.eq(payload),
                 r.x.eq(payload.x),
@@ -102,8 +104,10 @@ class Loader(wiring.Component):
                 r.base.eq(payload.base),
             ]
             with m.If(self.command.valid):
+                m.d.sync += self.accepts.eq(0)
                 m.next = "DECODE"
         with m.State("DECODE"):
+            m.d.sync += r.begins.eq(1)
             m.next = "ROW"
             serial = [LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, *[LaneOp.CLIP] * self.shape.clips]
             with m.If(Cat(held.op == op for op in serial).any()):
@@ -119,10 +123,16 @@ class Loader(wiring.Component):
             with m.If(r.left == 0):
                 m.next = "EMPTY"
             with m.Elif(r.indexed):
-                m.d.comb += [asks.eq(1), self.read.en.eq(1), self.read.addr.eq(r.x)]
+                m.d.comb += asks.eq(1)
                 m.next = "INDEX"
             with m.Else():
                 m.next = "CHOOSE"
+        # Whether others may read hangs on `en`, so it comes from registers, and does not ask how many rows
+        # are left.
+        m.d.comb += [
+            self.read.en.eq(filler.reading | (r.begins & r.indexed)),
+            self.read.addr.eq(Mux(filler.reading, filler.at, r.x)),
+        ]
         with m.State("INDEX"), m.If(comes[-1]):
             m.d.sync += index.eq(self.read.data)
             m.next = "MULTIPLY"
@@ -144,7 +154,6 @@ class Loader(wiring.Component):
                 filler.start(m)
                 m.next = "FILL"
         with m.State("FILL"):
-            filler.step(m)
             with m.If(filler.filled):
                 m.next = "WEIGHT_GRADIENT"
                 with m.If(~r.want_dw):
@@ -177,7 +186,7 @@ class Loader(wiring.Component):
         with m.State("EMPTY"), m.If(may_send):
             self._send(m, r, Kind.EMPTY, 0, 1)
             m.d.sync += [walk.last_row.eq(0), walk.last_block.eq(0), walk.release.eq(0)]
-            m.next = "ACCEPT"
+            self._accepts_next(m)
 
     def _send(self, m: Module, r: _Registers, kind: Any, row_ends: Any, final: Any) -> None:
         held, walk = self.held, self.walk.payload
@@ -204,10 +213,15 @@ class Loader(wiring.Component):
             r.x.eq(r.x + Mux(r.indexed, 1, r.rows)),
             r.y.eq(r.y + Mux(r.backward, r.rows, self.held.columns)),
             r.dz_file.eq(r.dz_file ^ r.backward),
+            r.begins.eq(1),
         ]
         m.next = "ROW"
         with m.If(r.left == 1):
-            m.next = "ACCEPT"
+            self._accepts_next(m)
+
+    def _accepts_next(self, m: Module) -> None:
+        m.d.sync += self.accepts.eq(1)
+        m.next = "ACCEPT"
 
 
 class _Registers:
@@ -221,6 +235,7 @@ class _Registers:
         self.base = Signal(shape.beat_bits)
         self.dz_file = Signal()
         self.free = Signal(2, init=0b11)
+        self.begins = Signal()  # a row, in the state ROW, or what turns out to be none
         # What it is, a cycle behind `held`.
         self.indexed = Signal()
         self.backward = Signal()
@@ -233,21 +248,27 @@ class _Registers:
 class _Filler:
     """Reads a row of dz, a word a cycle, and writes it into a register file READ_LATENCY + 1 cycles later.
 
-    filled: the row may be walked over. What is still on its way is there before it is read: the first beat of
-    a walk reads the register file 7 cycles later, and the last word is written after 3.
+    reading: a word is read, at `at`. Behind the last column it reads on, to the end of the block, and takes
+    what it reads there for 0. filled: the row may be walked over. What is still on its way is there before it
+    is read: the first beat of a walk reads the register file 7 cycles later, and the last word is written
+    after 3.
     """
 
-    def __init__(self, m: Module, loader: Loader, dz: Signal, dz_file: Signal) -> None:
+    def __init__(self, m: Module, loader: Loader, r: _Registers) -> None:
         shape, held, read = loader.shape, loader.held, loader.read
-        self.read, self.dz = read, dz
+        self.row, self.columns = r.dz, held.columns
+        self.at = Signal(shape.address_bits)
         self.lane = lane = Signal(shape.lane_bits)
         self.block = block = Signal(shape.block_bits)
         self.reading = reading = Signal()
-        self.last_lane = lane == shape.lanes - 1
-        self.last_block = last_block = block == (held.blocks - 1)[: shape.block_bits]
-        self.real = ~(last_block & (lane > (held.columns - 1)[: shape.lane_bits]))
+        last_block = block == (held.blocks - 1)[: shape.block_bits]
+        real = ~(last_block & (lane > (held.columns - 1)[: shape.lane_bits]))
+        with m.If(reading):
+            m.d.sync += [self.at.eq(self.at + 1), lane.eq(lane + 1)]
+            with m.If(lane == shape.lanes - 1):
+                m.d.sync += [block.eq(block + 1), reading.eq(~last_block)]
 
-        place = Cat(lane, block, dz_file, self.real)
+        place = Cat(lane, block, r.dz_file, real)
         places = [Signal(place.shape(), name=f"place{cycle}") for cycle in range(READ_LATENCY + 1)]
         arriving, arrived = places[-2:]
         valid = Signal(len(places))
@@ -265,13 +286,10 @@ class _Filler:
         self.filled = ~reading
 
     def start(self, m: Module) -> None:
-        m.d.sync += [self.reading.eq(1), self.lane.eq(0), self.block.eq(0)]
-
-    def step(self, m: Module) -> None:
-        m.d.comb += [self.read.en.eq(self.reading), self.read.addr.eq(self.dz)]
-        with m.If(self.reading):
-            m.d.sync += [self.dz.eq(self.dz + self.real), self.lane.eq(self.lane + 1)]
-            with m.If(self.last_lane):
-                m.d.sync += self.block.eq(self.block + 1)
-                with m.If(self.last_block):
-                    m.d.sync += self.reading.eq(0)
+        m.d.sync += [
+            self.reading.eq(1),
+            self.lane.eq(0),
+            self.block.eq(0),
+            self.at.eq(self.row),
+            self.row.eq(self.row + self.columns),
+        ]

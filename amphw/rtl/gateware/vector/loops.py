@@ -49,8 +49,8 @@ class VectorLoops(wiring.Component):
     """Commands in, items out.
 
     `controls` are those of the last command accepted; another one is accepted from `taken` on, which says
-    that the datapath copies them a cycle later: the next one's are there after two. `index_valid` comes with
-    the answer to a fetch.
+    that the datapath copies them a cycle later: the next one's are there after three. `index_valid` comes
+    with the answer to a fetch.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -92,31 +92,29 @@ class VectorLoops(wiring.Component):
     def _states(self, m: Module, r: _Registers) -> Value:
         """A command's course -> whether an element leaves now."""
         shape, command, item = self.shape, r.command, r.item
-        reduction, empty, indexing = Signal(), Signal(), Signal()
-        m.d.comb += [
-            reduction.eq(command.op.matches(*REDUCTIONS)),
-            empty.eq(command.inner == 0),
-            indexing.eq(command.mode.matches(IndexMode.A, IndexMode.D, IndexMode.ADD_D)),
-        ]
-        controls, takes_a, takes_b = decode(m, shape, command, empty & reduction)
+        controls, takes_a, takes_b = decode(m, shape, command, r.empty & r.reduces)
+        # Decoded in the cycle after LOAD, and written in the one after: the datapath copies them later still.
+        decoded, set_up = Signal.like(self.controls), Signal()
+        m.d.sync += [decoded.eq(controls), r.reads_a.eq(takes_a), r.reads_b.eq(takes_b), set_up.eq(0)]
+        with m.If(set_up):
+            m.d.sync += self.controls.eq(decoded)
 
         with m.FSM() as states:
             with m.State("LOAD"):
                 m.d.comb += self.command.ready.eq(~r.held | self.taken)
+                # Registers take what is offered whether or not it is a command: so many of them would make
+                # `valid` late.
+                m.d.sync += [command.eq(self.command.payload), r.start.eq(1), r.last.eq(1)]
+                self._classify(m, r, self.command.payload)
                 with m.If(self.command.valid & self.command.ready):
-                    m.d.sync += [command.eq(self.command.payload), r.held.eq(1), r.start.eq(1), r.last.eq(1)]
+                    m.d.sync += r.held.eq(1)
                     m.next = "SETUP"
 
             with m.State("SETUP"):
                 m.d.sync += [
-                    self.controls.eq(controls),
-                    r.reads_a.eq(takes_a),
-                    r.reads_b.eq(takes_b),
-                    r.reduces.eq(reduction),
-                    r.indexed.eq(indexing),
+                    set_up.eq(1),
                     r.left.eq(command.inner),
-                    r.single.eq(command.inner[1:] == 0),
-                    r.last.eq(command.inner[1:] == 0),
+                    r.last.eq(r.single),
                     r.last_row.eq(command.outer == 1),
                     r.first.eq(1),
                     r.fresh.eq(1),
@@ -124,11 +122,11 @@ class VectorLoops(wiring.Component):
                     r.primed.eq(0),
                     r.count.eq(0),
                 ]
-                with m.If(reduction):
+                with m.If(r.reduces):
                     m.d.sync += command.d.inner.eq(0)
-                with m.If((command.outer == 0) | empty & ~reduction):
+                with m.If(r.nothing):
                     m.next = "END"
-                with m.Elif(indexing):
+                with m.Elif(r.indexed):
                     m.next = "FETCH"
                 with m.Else():
                     m.next = "RUN"
@@ -162,6 +160,18 @@ class VectorLoops(wiring.Component):
             with m.State("RUN"):
                 self._run(m, r)
         return states.ongoing("RUN") & r.advance
+
+    @staticmethod
+    def _classify(m: Module, r: _Registers, offered: Any) -> None:
+        """What kind of command it is."""
+        reduction, empty = offered.op.matches(*REDUCTIONS), offered.inner == 0
+        m.d.sync += [
+            r.reduces.eq(reduction),
+            r.indexed.eq(offered.mode.matches(IndexMode.A, IndexMode.D, IndexMode.ADD_D)),
+            r.empty.eq(empty),
+            r.single.eq(offered.inner[1:] == 0),
+            r.nothing.eq((offered.outer == 0) | empty & ~reduction),
+        ]
 
     def _run(self, m: Module, r: _Registers) -> None:
         """An element a cycle, until the row, or the command, is over."""
@@ -256,7 +266,9 @@ class _Registers:
         self.indexed = Signal()
         self.now = {name: Signal(width, name=f"now_{name}") for name in "abd"}
         self.left = Signal(shape.count_bits)
-        self.single = Signal()  # the inner loop has one element
+        self.single = Signal()  # the inner loop has one element, or none
+        self.empty = Signal()  # it has none
+        self.nothing = Signal()  # and there is no result of that either
         self.start = Signal()
         self.first = Signal()
         self.last = Signal()
