@@ -1,8 +1,8 @@
 """What is proved about components at streams: each contract is a component around the design, of free inputs.
 
-The payloads are followed by number: for a number k that the prover chooses once, the k-th payload accepted is
-the k-th one delivered. So none is lost, doubled, changed or overtaken, up to the depth of the proof. All
-registers of a contract are reset with the design: the prover may reset both at any time.
+The prover chooses a payload that is followed: it comes out as it went in, when all that went in before it
+have come out. So none is lost, doubled, changed or overtaken. All registers of a contract are reset with the
+design: the prover may reset both at any time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from amaranth.hdl import Assert, Assume, Cover, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-COUNT = 5  # bits of a payload's number; a proof is never so deep that it wraps
+COUNT = 5  # bits of how many payloads are inside, or cycles are waited for, which contracts limit
 
 
 class Contract(wiring.Component):
@@ -57,27 +57,30 @@ def transfer(port: Any) -> Any:
 
 
 def follow(
-    m: Module, k: Any, push: Any, given: Any, pop: Any, taken: Any, *, reached: int = 3
-) -> tuple[Signal, Any]:
-    """Assert that the k-th payload given is the k-th taken -> how many are in flight, and were accepted.
+    m: Module, begins: Any, push: Any, given: Any, pop: Any, taken: Any, *, reached: int = 3
+) -> Signal:
+    """Assert that payloads are taken as and in the order in which they were given -> how many are inside.
 
-    reached: how many are delivered within the depth of the proof, at least.
+    begins: a free input; the payload that is given while it is set is followed, unless another one is. Since
+    the prover chooses which one, and may choose again whenever one has come out, what holds of the one holds
+    of all. reached: how many are delivered within the depth of the proof, at least.
     """
-    accepted, delivered = Signal(COUNT), Signal(COUNT)
-    kept = Signal(len(given))
-    with m.If(push):
-        m.d.sync += accepted.eq(accepted + 1)
-        with m.If(accepted == k):
-            m.d.sync += kept.eq(given)
-    with m.If(pop):
-        m.d.sync += delivered.eq(delivered + 1)
-        m.d.comb += Assert((accepted + push)[:COUNT] > delivered)  # nothing comes out that did not go in
-        with m.If(delivered == k):
-            m.d.comb += Assert(taken == Mux(accepted == k, given, kept))
-    flying = Signal(COUNT)
-    m.d.comb += flying.eq(accepted - delivered)
+    inside, ahead = Signal(COUNT), Signal(COUNT)  # all of them; those that come out before the one followed
+    followed, kept = Signal(), Signal(len(given))
+    chosen = push & begins & ~followed
+    m.d.sync += inside.eq(inside + push - pop)
+    m.d.comb += Assert(~pop | push | (inside != 0))  # nothing comes out that did not go in
+    with m.If(followed & pop):
+        m.d.comb += Assert((ahead != 0) | (taken == kept))
+        m.d.sync += [ahead.eq(ahead - 1), followed.eq(ahead != 0)]
+    with m.If(chosen):
+        through = pop & (inside == 0)  # in the cycle in which it is given
+        m.d.comb += Assert(~through | (taken == given))
+        m.d.sync += [kept.eq(given), ahead.eq(inside - pop), followed.eq(~through)]
+    delivered = Signal(range(reached + 1))
+    m.d.sync += delivered.eq(delivered + (pop & (delivered != reached)))
     m.d.comb += Cover(delivered == reached)
-    return flying, accepted
+    return inside
 
 
 def within(m: Module, cycles: int, pending: Any, done: Any) -> None:
@@ -97,7 +100,7 @@ class PassesOn(Contract):
     def __init__(self, design: Any, capacity: int, delay: int, reached: int = 3) -> None:
         self.capacity, self.delay, self.reached = capacity, delay, reached
         payload = design.i.payload.shape()
-        super().__init__(design, {"valid": 1, "payload": payload, "ready": 1}, {"k": COUNT})
+        super().__init__(design, {"valid": 1, "payload": payload, "ready": 1, "follows": 1}, {})
 
     def check(self, m: Module, design: Any) -> None:
         m.d.comb += [
@@ -108,8 +111,8 @@ class PassesOn(Contract):
         keeps_offers(m, design.i, Assume)
         keeps_offers(m, design.o, Assert)
         push, pop = transfer(design.i), transfer(design.o)
-        inside, _ = follow(
-            m, self.k, push, self.payload, pop, as_bits(design.o.payload), reached=self.reached
+        inside = follow(
+            m, self.follows, push, self.payload, pop, as_bits(design.o.payload), reached=self.reached
         )
         m.d.comb += Assert(inside <= self.capacity)
         m.d.comb += Cover(inside == self.capacity)

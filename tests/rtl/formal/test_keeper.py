@@ -1,6 +1,6 @@
 """The keeper counts every row, tells of every run once, and holds everybody while it works.
 
-An update takes more cycles than a proof has; that of a whole device is compared with the model elsewhere.
+What an update does to parameters is the lane engine's business, which is compared with its model elsewhere.
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ class Keeps(Contract):
             "lanes_ready",
             "lanes_end",
             "responds",
+            "follows",
         )
         free = {**dict.fromkeys(names, 1), "run": design.current.shape(), "rows": 2}
         free["request"] = design.request.payload.shape()
-        super().__init__(design, free, {"k": COUNT})
+        super().__init__(design, free, {})
 
     def check(self, m: Module, design: Any) -> None:
         running, run, rows, under_way = Signal(), Signal.like(design.current), Signal(2), Signal(2)
@@ -125,8 +126,8 @@ class Keeps(Contract):
             Assert(~design.takes | (design.hold & ~running)),  # weights change while nobody reads them
         ]
         told = transfer(design.ran)
-        waiting, _ = follow(
-            m, self.k, design.finished, run.as_value(), told, design.ran.payload.as_value(), reached=1
+        waiting = follow(
+            m, self.follows, design.finished, run.as_value(), told, design.ran.payload.as_value(), reached=1
         )
         m.d.comb += Assert(waiting <= 1)
         # Rows since the last update, updates, and commands of the one that is under way.
@@ -150,7 +151,7 @@ class Keeps(Contract):
         willing = self.ran_ready & self.answer_ready & self.lanes_ready & self.lanes_end & self.responds
         pending = design.ran.valid | design.takes | (self.asks & ~running)
         done = told | command | transfer(design.answer) | transfer(design.request) | design.updated
-        within(m, 9, pending & willing, done)
+        within(m, 16, pending & willing, done)
         m.d.comb += Cover(told & (summed == 1))
 
     def run_of(self) -> Any:

@@ -45,6 +45,7 @@ CASES = {
             ("check.crc[:16]", "check.crc[1:16]"),
         ),
         SHORT,
+        bounded=True,
     ),
     "decoder": Case(
         WordDecoder,
@@ -60,6 +61,7 @@ CASES = {
             ("Cat(byte[:7], middle, head[:2])", "Cat(byte[:7], head, middle[:2])"),
         ),
         SHORT,
+        bounded=True,
     ),
     "receiver": Case(
         Receiver,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller.join_count import JoinCount
-from amphw.rtl.gateware.controller.memory import ReadyQueue
+from amphw.rtl.gateware.controller.memory import ReadyQueue, Store
+from amphw.rtl.gateware.lanes.memory import BeatMemory
 from amphw.rtl.gateware.payload_memory import PayloadMemory
 from tests.rtl.formal.cases import Case, proofs_of
-from tests.rtl.formal.memory_contracts import Joins, KeepsOrder, Remembers, Serves
+from tests.rtl.formal.memory_contracts import Joins, KeepsOrder, Recalls, Remembers, Serves
 
 CASES = {
     "payload memory": Case(
@@ -26,7 +27,26 @@ CASES = {
                 "with m.Elif(self.receive.en & ~self.look.en):",
             ),  # waits for reads
         ),
-        every_day=False,
+    ),
+    "memory of parameters": Case(
+        BeatMemory,
+        lambda make: Recalls(make(4, 2, 2), 4, parts=2, bits=2, cycles=2),
+        6,
+        (
+            ("write.en.eq(self.write_lanes)", "write.en.eq(self.write_lanes | 1)"),  # a lane too many
+            ("write.addr.eq(self.write_addr)", "write.addr.eq(self.addr)"),
+            ("read.addr.eq(self.addr)", "read.addr.eq(self.write_addr)"),
+        ),
+    ),
+    "store": Case(
+        Store,
+        lambda make: Recalls(make(2, 4), 4, parts=1, bits=2, cycles=3),
+        8,
+        (
+            ("write.addr.eq(address)]", "write.addr.eq(self.addr)]"),  # another's word
+            ("write.en.eq(self.write)", "write.en.eq(1)"),  # writes what nobody wants written
+            ("self.data.eq(read.data)", "self.data.eq(write.data)"),
+        ),
     ),
     "ready queue": Case(
         ReadyQueue,
@@ -54,7 +74,6 @@ CASES = {
             ("store.value.known.eq(self.arrive)", "store.value.known.eq(1)"),
         ),
         {"ADDRESS": 3},
-        every_day=False,
     ),
     "activity": Case(
         Activity,

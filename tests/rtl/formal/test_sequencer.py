@@ -147,7 +147,7 @@ class Runs(Contract):
             m.d.comb += [Cover(seen[:2].all()), Cover(codes[1] == Code.WAIT)]
         willing = ~self.writes & ~self.hold & self.vector_ready & self.lanes_ready
         willing = willing & self.vector_ends & self.lanes_ends & (running | self.valid)
-        within(m, 3 * LENGTH, willing, begins | accepted | design.finished)
+        within(m, 6 * LENGTH, willing, begins | accepted | design.finished)
 
     def program(self, m: Module) -> tuple[list[Any], list[Any]]:
         """Codes, and what ISSUE would say; a command's operation is its place in the program."""

@@ -16,7 +16,6 @@ CASES = {
             ("spare_valid.eq(0)", "spare_valid.eq(spare_valid)"),  # repeats
             ("self.o.ready | ~self.o.valid", "self.o.ready | ~self.o.valid | spare_valid"),  # retracts
         ),
-        every_day=False,
     ),
     "hold": Case(
         Hold,
@@ -35,7 +34,6 @@ CASES = {
             ("self.level != self.depth)", "1)"),  # overflows
             ("pointer == self.depth - 1", "pointer == self.depth - 2"),  # overtakes
         ),
-        every_day=False,
     ),
     "queue of block memory": Case(
         Queue,
@@ -46,7 +44,6 @@ CASES = {
             ("& (self.o.ready | ~self.o.valid)", ""),  # changes the payload on offer
             ("stored + push - fetch", "stored + push - pop"),  # repeats
         ),
-        every_day=False,
     ),
 }
 test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)
