@@ -13,7 +13,7 @@ from tests.rtl.formal.memory_contracts import Joins, KeepsOrder, Recalls, Rememb
 CASES = {
     "payload memory": Case(
         PayloadMemory,
-        lambda make: Serves(make(2, 4)),
+        lambda make: Serves(make(2, 4, bank=2)),
         6,
         (
             ("with m.Elif(self.put.en):", "with m.If(self.put.en):"),  # an engine's word is lost
