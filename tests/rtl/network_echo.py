@@ -1,6 +1,9 @@
-"""A link over Ethernet that gives back its words: the smallest circuit in a network."""
+"""Links that give back their words: the smallest circuits behind a PHY."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -11,17 +14,17 @@ from amphw.rtl.gateware.network.rgmii import RGMII, Rgmii
 
 
 class Echo(wiring.Component):
-    """A link that gives back its words."""
+    """A link that gives back its words, with the ports `phy`."""
 
-    def __init__(self, link: EthernetLink) -> None:
-        self.link = link
-        super().__init__(GMII)
+    def __init__(self, link: Any, phy: Mapping[str, Any] = GMII) -> None:
+        self.link, self.phy = link, phy
+        super().__init__(phy)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.link = link = self.link
         wiring.connect(m, link.o, link.i)
-        m.d.comb += attached(link, self, GMII)
+        m.d.comb += attached(link, self, self.phy)
         return m
 
 

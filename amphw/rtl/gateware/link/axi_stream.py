@@ -28,28 +28,30 @@ LONGEST = 1024
 class Packets(wiring.Component):
     """Words in packets: the last of each says that it is (`last`). busy: whether words are in here.
 
+    longest: words of a packet at most; 0 for as many as there are. shape: of a word.
+
     Whoever moves packets to memory hands them on when they end, so a word must not wait for those that an
     idle device will send some day. The last word that came is held here until another follows or none has
     for `quiet` cycles, which is when it is known whether a packet ends with it. What is offered stays
     offered, unchanged, until it is taken.
     """
 
-    def __init__(self, quiet: int = QUIET, longest: int = LONGEST) -> None:
-        self.quiet, self.longest = quiet, longest
-        word = stream.Signature(unsigned(WORD))
+    def __init__(self, quiet: int = QUIET, longest: int = LONGEST, shape: Any = WORD) -> None:
+        self.quiet, self.longest, self.shape = quiet, longest, shape
+        word = stream.Signature(shape)
         super().__init__({"i": In(word), "o": Out(word), "last": Out(1), "busy": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        held = Signal(WORD)
+        held = Signal(self.shape)
         holds = Signal()
         waited = Signal(range(self.quiet + 1))
-        count = Signal(range(self.longest))  # of the packet's words before the one that is held
+        count = Signal(range(max(1, self.longest)))  # of the packet's words before the one that is held
         full, over = Signal(), Signal()
         free = Signal()  # whether the output takes a word in this cycle
         gives = Signal()
         m.d.comb += [
-            full.eq(count == self.longest - 1),
+            full.eq((count == self.longest - 1) if self.longest else 0),
             # A word that is offered follows, however long the one that is held has to wait.
             over.eq(full | (~self.i.valid & (waited == self.quiet))),
             self.busy.eq(holds | self.o.valid),

@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import crc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.isa.word_frames import ALARM, BLOCK, NO_WORD, SEQUENCE, START
+from amphw.rtl.gateware.streams import Queue
+from amphw.rtl.isa.word_frames import ALARM, BLOCK, NO_WORD, QUEUE, SEQUENCE, START
 
 BYTE = stream.Signature(unsigned(8))
 WORD = stream.Signature(unsigned(16))
@@ -167,3 +168,27 @@ class WordDecoder(wiring.Component):
                 m.d.sync += [fresh.eq(1), known.eq(1)]
         with m.Elif(self.started):
             m.d.sync += [fresh.eq(1), known.eq(1), half.eq(0)]
+
+
+def framed(m: Module, link: Any, received: Any, sent: Any, lost: Any = 0, depth: int = QUEUE) -> None:
+    """Give a link, whose module is `m`, its words over two streams of bytes.
+
+    link: has streams of words, `i` from the circuit and `o` to it, behind a queue of `depth` words; and
+    `faults`, set in each cycle in which the line was seen to damage or lose something, or in which it says so
+    itself (`lost`): the words that come out then are not all that were sent. The other end is told so, once
+    until it starts anew.
+    """
+    m.submodules.decoder = decoder = WordDecoder()
+    m.submodules.queue = queue = Queue(16, depth)
+    m.submodules.encoder = encoder = WordEncoder()
+    wiring.connect(m, received, decoder.i)
+    wiring.connect(m, decoder.o, queue.i)
+    wiring.connect(m, queue.o, wiring.flipped(link.o))
+    wiring.connect(m, wiring.flipped(link.i), encoder.i)
+    wiring.connect(m, encoder.o, sent)
+    told = Signal()
+    m.d.comb += [
+        link.faults.eq(lost | decoder.damaged | decoder.missing | decoder.failed),
+        encoder.alarm.eq(link.faults & ~told),
+    ]
+    m.d.sync += told.eq((told | link.faults) & ~decoder.started)

@@ -11,8 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.gateware.link.framing import BYTE, WORD, WordDecoder, WordEncoder
-from amphw.rtl.gateware.streams import GatewareError, Queue
+from amphw.rtl.gateware.link.framing import BYTE, WORD, framed
+from amphw.rtl.gateware.streams import GatewareError
 from amphw.rtl.isa.word_frames import LEAST_DIVISOR, QUEUE
 
 PARTS = 16
@@ -151,23 +151,8 @@ class UartLink(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(self.divisor)
-        m.submodules.decoder = decoder = WordDecoder()
-        m.submodules.queue = queue = Queue(16, self.depth)
-        m.submodules.encoder = encoder = WordEncoder()
-        m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
-        wiring.connect(m, receiver.o, decoder.i)
-        wiring.connect(m, decoder.o, queue.i)
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
-        wiring.connect(m, wiring.flipped(self.i), encoder.i)
-        wiring.connect(m, encoder.o, transmitter.i)
-        m.d.comb += [
-            receiver.rx.eq(self.rx),
-            self.tx.eq(transmitter.tx),
-            self.faults.eq(
-                receiver.overrun | receiver.broken | decoder.damaged | decoder.missing | decoder.failed
-            ),
-        ]
-        told = Signal()
-        m.d.comb += encoder.alarm.eq(self.faults & ~told)
-        m.d.sync += told.eq((told | self.faults) & ~decoder.started)
+        transmitter = UartTransmitter(self.divisor)
+        framed(m, self, receiver.o, transmitter.i, receiver.overrun | receiver.broken, self.depth)
+        m.submodules.transmitter = transmitter
+        m.d.comb += [receiver.rx.eq(self.rx), self.tx.eq(transmitter.tx)]
         return m

@@ -23,8 +23,8 @@ def checked(depth: int) -> int:
     return depth
 
 
-def _memory(depth: int) -> Memory:
-    return Memory(shape=unsigned(WORD), depth=depth, init=[], attrs={"ram_style": "block", **NO_COLLISION})
+def _memory(depth: int, width: int = WORD) -> Memory:
+    return Memory(shape=unsigned(width), depth=depth, init=[], attrs={"ram_style": "block", **NO_COLLISION})
 
 
 class Inbox(wiring.Component):
@@ -33,30 +33,31 @@ class Inbox(wiring.Component):
     begin: words that follow are those of another datagram; room: how many it has taken to fit by then. put:
     `word` is the next. accept: the first `words` of them, no more than `room`, are now behind those in here;
     put and begin do not come in that cycle. free: places now. forget: all that is in here, but for a word on
-    offer, which a stream may not take back. took: for a cycle, a place has become free.
+    offer, which a stream may not take back. took: for a cycle, a place has become free. width: of a word, in
+    bits.
     """
 
-    def __init__(self, depth: int) -> None:
-        self.depth = checked(depth)
+    def __init__(self, depth: int, width: int = WORD) -> None:
+        self.depth, self.width = checked(depth), width
         count = range(depth + 1)
         super().__init__(
             {
                 "begin": In(1),
                 "put": In(1),
-                "word": In(WORD),
+                "word": In(width),
                 "accept": In(1),
                 "words": In(count),
                 "forget": In(1),
                 "room": Out(count),
                 "free": Out(count, init=depth),
                 "took": Out(1),
-                "o": Out(STREAM),
+                "o": Out(stream.Signature(unsigned(width))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.memory = memory = _memory(self.depth)
+        m.submodules.memory = memory = _memory(self.depth, self.width)
         write, read = memory.write_port(), memory.read_port()
         end, out_of, offset = Signal(range(self.depth)), Signal(range(self.depth)), Signal.like(self.free)
         fits = Signal()
