@@ -87,7 +87,7 @@ class Circuit:
         typer.Option(
             "--link",
             metavar="KIND",
-            help="How it is driven, serial or ethernet; without it, as the board's file says.",
+            help="How it is driven, serial, ethernet or usb; without it, as the board's file says.",
         ),
     ] = ""
     address: Annotated[
@@ -263,7 +263,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency if s.clocks else None,
         "clocks": {name: asdict(clock) for name, clock in s.clocks.items()},
-        "link": made.board.link.told(),
+        "link": made.board.told_link(),
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
         "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],

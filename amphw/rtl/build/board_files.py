@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.board_links import PHY_CLOCK
+from amphw.rtl.build.board_links import PHY_CLOCK, ULPI_CLOCK
 from amphw.rtl.build.boards import MARGIN, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
@@ -153,11 +154,13 @@ def _closed(
 
 def _check_phy(made: Synthesis) -> None:
     """FitError where the clock of a PHY is what does not close: it cannot be made slower."""
+    fixed = {PHY_CLOCK.net: "Ethernet", ULPI_CLOCK.net: "USB", "usb_clk": "USB"}
     for name, clock in made.clocks.items():
-        if PHY_CLOCK.net in name and clock.reached_mhz < clock.constraint_mhz:
+        link = next((link for net, link in fixed.items() if net in name), None)
+        if link is not None and clock.reached_mhz < clock.constraint_mhz:
             raise FitError(
-                f"Timing of the link over Ethernet closes at {clock.reached_mhz:.4g} MHz, less than the "
-                f"{clock.constraint_mhz:g} MHz of the board's PHY. A smaller circuit leaves placement more "
+                f"Timing of the link over {link} closes at {clock.reached_mhz:.4g} MHz, less than the "
+                f"{clock.constraint_mhz:.4g} MHz of the board's PHY. A smaller circuit leaves placement more "
                 "room (--lanes, --keys); a serial line has no such clock (--link serial)."
             )
 
@@ -180,7 +183,7 @@ def _unwritable(out: Path, error: OSError) -> AmphwError:
 
 def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
     """The Verilog of what a board's chip is configured with, or of what becomes a part of a system."""
-    from amphw.rtl.gateware.board_top import BoardTop, RgmiiTop
+    from amphw.rtl.gateware.board_top import BoardTop, LinkTop, RgmiiTop
     from amphw.rtl.gateware.link.axi_stream import AxiStreamTop
     from amphw.rtl.gateware.network.internet import Addresses
 
@@ -189,9 +192,26 @@ def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
 
     if board.link.kind == "serial":
         return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)
+    if board.link.kind == "usb":
+        from amphw.rtl.gateware.usb.link import link_of
+
+        link = link_of(board.usb.speed, clocking.hz, f"{Circuit.of(plan).identity:016x}")
+        top = at_usb_pins(LinkTop(plan, link, link.PORTS), board, clocking)
+        return verilog(top, reset=False, pll=clocking.pll, made=clocking.further)
     own, identity = Addresses(*board.link.numbers), Circuit.of(plan).identity
     delays = board.ethernet.rx_delay_ns, board.ethernet.tx_delay_ns
     return verilog(RgmiiTop(plan, own, identity, clocking.hz, *delays), reset=False, pll=clocking.pll)
+
+
+def at_usb_pins(top: Any, board: Board, clocking: Clocking) -> Any:
+    """A top module with the ports of a link over USB, at the pins of a board."""
+    from amphw.rtl.gateware.usb.pins import RAILS, AtUlpi, AtWires, Supplies
+
+    usb = board.usb
+    if usb.speed == "full":
+        return AtWires(top)
+    supplies = Supplies((*RAILS, usb.supply_volts), clocking.hz) if usb.supply_volts else None
+    return AtUlpi(top, usb.drives_clock, usb.reset_low, supplies)
 
 
 def _files(
@@ -199,7 +219,6 @@ def _files(
 ) -> dict[str, Path]:
     kind = family(board.target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in pins.items())
-    baud = 0 if board.link.kind == "ethernet" else board.link.baud
     if board.is_system:
         texts = system_files(fit.plan, board, clocking.hz)
     else:
@@ -209,7 +228,7 @@ def _files(
         }
     texts |= {
         "header": ("amphw_wire.h", c_header()),
-        "circuit": (FILE, Circuit.of(fit.plan, board.name, baud, fit.keys).text()),
+        "circuit": (FILE, Circuit.of(fit.plan, board.name, board.baud, fit.keys).text()),
         "board": (boards.FILE, board.text),
     }
     files = {kind: out / name for kind, (name, _) in texts.items()}

@@ -12,7 +12,7 @@ import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,11 +20,24 @@ from typing import Any, ClassVar
 import amphw
 from amphw.ir.config_fields import ConfigError, option, read
 from amphw.ir.errors import AmphwError
-from amphw.rtl.build.board_links import ADDRESS, AXI_STREAM, KINDS, PHY_CLOCK, LinkSettings, Phy, rgmii_pins
+from amphw.rtl.build.board_links import (
+    ADDRESS,
+    AXI_STREAM,
+    KINDS,
+    PHY_CLOCK,
+    ULPI_CLOCK,
+    USB_CLOCKS,
+    USB_RATES,
+    LinkSettings,
+    Phy,
+    Usb,
+    rgmii_pins,
+    usb_pins,
+)
 from amphw.rtl.isa.word_frames import LEAST_DIVISOR
 from amphw.rtl.toolchain.environment import require
 from amphw.rtl.toolchain.families import FAMILIES, Pin, Target, family
-from amphw.rtl.toolchain.pll import MHZ, NET, ClockError, PllSetting
+from amphw.rtl.toolchain.pll import MHZ, NET, ClockError, PllSetting, nearest
 from amphw.rtl.toolchain.synthesis import ClockNet
 
 MARGIN = 1.05
@@ -114,10 +127,11 @@ class Notes:
 @dataclass(frozen=True)
 class Clocking:
     """How a circuit gets its clock. pll: what makes it of the oscillator's; None: it is the oscillator's, or
-    the system's."""
+    the system's. further: clocks of its link that the chip makes, too, by port."""
 
     oscillator: Fraction
     pll: PllSetting | None
+    further: Mapping[str, PllSetting | None] = field(default_factory=dict)
 
     @property
     def hz(self) -> float:
@@ -127,9 +141,16 @@ class Clocking:
     def nets(self, margin: float = MARGIN) -> list[ClockNet]:
         """Each clock with the rate that timing must allow, the circuit's last: with a margin, as a factor."""
         mhz = self.hz / MHZ * margin
+        made = [
+            ClockNet(port, float(setting.hz / MHZ) * margin, needed=True)
+            for port, setting in self.further.items()
+            if setting is not None
+        ]
         if self.pll is None:
-            return [ClockNet("clk", mhz, port=True)]
-        return [ClockNet("clk", float(self.oscillator / MHZ), port=True), ClockNet(NET, mhz)]
+            return [*made, ClockNet("clk", mhz, port=True)]
+        used = None in self.further.values()
+        rate = float(self.oscillator / MHZ) * (margin if used else 1)
+        return [ClockNet("clk", rate, port=True, needed=used), *made, ClockNet(NET, mhz)]
 
 
 _SECTIONS: Mapping[str, type] = {
@@ -139,6 +160,7 @@ _SECTIONS: Mapping[str, type] = {
     "pins": Pins,
     "link": LinkSettings,
     "ethernet": Phy,
+    "usb": Usb,
     "loader": Loader,
     "notes": Notes,
 }
@@ -156,6 +178,7 @@ class Board:
     pinout: Pins
     link: LinkSettings
     ethernet: Phy
+    usb: Usb
     loader: Loader
     notes: Notes
 
@@ -195,7 +218,15 @@ class Board:
                 f"one is {found.hz / MHZ:.4g} MHz. Ask for a higher one (--frequency), or for fewer baud "
                 f"([link] in the file of the board {self.name})."
             )
-        return found
+        return replace(found, further=self._further(oscillator))
+
+    def _further(self, oscillator: Fraction) -> dict[str, PllSetting | None]:
+        """Clocks of the link that the chip makes, by port. Raises ClockError."""
+        if self.link.kind != "usb" or not self.usb.clock:
+            return {}
+        mhz, off = USB_CLOCKS[self.usb.speed]
+        pll = family(self.target).pll(self.target)
+        return {self.usb.clock: nearest(pll, oscillator, Fraction(mhz * MHZ), off)}
 
     @property
     def clock_hz(self) -> float:
@@ -204,7 +235,17 @@ class Board:
 
     def clocks(self, clocking: Clocking) -> list[ClockNet]:
         """Each clock of a circuit with the rate that timing must allow, the circuit's last."""
-        return [*([PHY_CLOCK] if self.link.kind == "ethernet" else []), *clocking.nets()]
+        own = {"ethernet": [PHY_CLOCK], "usb": [] if self.usb.clock else [ULPI_CLOCK]}
+        return [*own.get(self.link.kind, []), *clocking.nets()]
+
+    @property
+    def baud(self) -> int:
+        """Of the serial port that a host opens; 0 where there is none."""
+        return {"ethernet": 0, "usb": USB_RATES[self.usb.speed]}.get(self.link.kind, self.link.baud)
+
+    def told_link(self) -> dict[str, Any]:
+        """What means something of its link, by key."""
+        return self.link.told() | ({"speed": self.usb.speed} if self.link.kind == "usb" else {})
 
     def reached_by(self, kind: str = "", address: str = "", port: int = 0) -> Board:
         """The same board, driven over a link of another kind, or at another address or UDP port.
@@ -218,7 +259,7 @@ class Board:
                 f"{self.name} has two AXI4-Streams and no other link: leave out --link and --address"
             )
         if kind and kind not in KINDS:
-            raise BoardError(f"There is no link {kind!r}: --link is {' or '.join(KINDS)}.")
+            raise BoardError(f"There is no link {kind!r}: --link is {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
         if address and not _is_ipv4(address):
             raise BoardError(f"{address!r} is no IPv4 address, such as {ADDRESS}")
         link = replace(
@@ -229,7 +270,8 @@ class Board:
         )
         if address and link.kind != "ethernet":
             raise BoardError(
-                f"{self.name} is driven over a serial line, which has no address: ask for --link ethernet"
+                f"{self.name} is driven over {'USB' if link.kind == 'usb' else 'a serial line'}, which has "
+                "no address: ask for --link ethernet"
             )
         said = f'[link]\nkind = "{link.kind}"\nbaud = {link.baud}\naddress = "{link.address}"\n'
         said += f'mac = "{link.mac}"\nport = {link.port}\n'
@@ -241,8 +283,8 @@ class Board:
         return _checked(replace(self, link=link, text=text))
 
     def pins(self) -> dict[str, Pin]:
-        """The pins of the oscillator, `clk`, and of the link's ports: `rx` and `tx` of a serial line, or
-        those of `gateware.network.rgmii.RGMII`, bit by bit; none in a system.
+        """The pins of the oscillator, `clk`, and of the link's ports: `rx` and `tx` of a serial line, those
+        of `gateware.network.rgmii.RGMII`, or those of `gateware.usb.pins`, bit by bit; none in a system.
 
         Raises BoardError if there is no such pin-out, or one of these nowhere, ToolchainError if
         amaranth-boards is not installed and is needed.
@@ -258,6 +300,11 @@ class Board:
         if self.link.kind == "ethernet" and "eth_rx_clk" not in found:
             raise BoardError(
                 f"{self.name}: its pin-out has no eth_rgmii number {self.ethernet.phy}: see phy in [ethernet]"
+            )
+        if self.link.kind == "usb" and not {"usb_p", "ulpi_data[0]"} & set(found):
+            raise BoardError(
+                f"{self.name}: its pin-out has no {self.usb.resource} of number 0 that is a port of USB: see "
+                "resource in [usb]"
             )
         missing = [port for port in wanted if not found.get(port)]
         if missing:
@@ -288,6 +335,10 @@ class Board:
             elif self.link.kind == "ethernet":
                 if (resource.name, resource.number) == ("eth_rgmii", self.ethernet.phy):
                     found |= rgmii_pins(resource, {**assumed, **resource.attrs}, wired)
+            elif self.link.kind == "usb":
+                supplies = ["vccio_ctrl"] if self.usb.supply_volts else []
+                if resource.number == 0 and resource.name in [self.usb.resource, *supplies]:
+                    found |= usb_pins(self.usb, resource, {**assumed, **resource.attrs}, wired)
             elif (resource.name, resource.number) == ("uart", 0):
                 lines = {line.name: line for line in resource.ios if line.name in ("rx", "tx")}
                 for name, line in lines.items():
@@ -317,7 +368,10 @@ def _is_ipv4(text: str) -> bool:
 
 
 def _checked(made: Board) -> Board:
-    """BoardError for a link over Ethernet that the board does not have, or addresses that are none."""
+    """BoardError for a link over Ethernet or USB that the board does not have, or addresses that are none."""
+    if made.link.kind == "usb" and (not made.usb.resource or made.chip.family != "ecp5"):
+        why = "its file names no port ([usb])" if made.chip.family == "ecp5" else "its chip is no ECP5"
+        raise BoardError(f"{made.name} cannot be driven over USB of the chip's own: {why}")
     if made.link.kind == "ethernet":
         if made.ethernet.phy < 0 or made.chip.family != "ecp5":
             why = (

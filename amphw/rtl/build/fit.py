@@ -54,14 +54,19 @@ class Estimate:
 
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
-"""What a link over Ethernet takes more of an ECP5 than a serial line, of which all builds are that
-estimates are made of: both were mapped, with words that go back as they come."""
+USB = {
+    "full": {"luts": 1682, "ffs": 802, "brams": 1},
+    "high": {"luts": 1720, "ffs": 887, "brams": 3},
+}
+"""What a link over Ethernet, or over USB of a speed, takes more of an ECP5 than a serial line, of which all
+builds are that estimates are made of: each was mapped, with words that go back as they come."""
 
 
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
     """What the plan takes of the board's chip, about: `fit_logic.errors`; `brams` is exact for ECP5, but for
     bits that turn out to be constant."""
-    more = ETHERNET if board.link.kind == "ethernet" else dict.fromkeys(ETHERNET, 0)
+    none = dict.fromkeys(ETHERNET, 0)
+    more = {"ethernet": ETHERNET, "usb": USB[board.usb.speed]}.get(board.link.kind, none)
     found = {name: count + more.get(name, 0) for name, count in logic(plan, board).items()}
     brams = sum(each.blocks(board) for each in memories(plan)) + more["brams"]
     return Estimate(**found, brams=brams)

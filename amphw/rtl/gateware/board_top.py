@@ -55,7 +55,18 @@ class BoardTop(wiring.Component):
         return _device_behind(link, self.plan, [link.rx.eq(self.rx), self.tx.eq(link.tx)])
 
 
-class EthernetTop(wiring.Component):
+class LinkTop(wiring.Component):
+    """The device of a plan behind a link, whose other ports are `phy`."""
+
+    def __init__(self, plan: HardwarePlan, link: Any, phy: Mapping[str, Any]) -> None:
+        self.plan, self.link, self.phy = plan, link, phy
+        super().__init__(phy)
+
+    def elaborate(self, platform: Any) -> Module:
+        return _device_behind(self.link, self.plan, attached(self.link, self, self.phy))
+
+
+class EthernetTop(LinkTop):
     """The device of a plan behind a PHY's GMII, with addresses of its own; it runs at a clock of `clock_hz`.
 
     identity, settings: see `EthernetLink`.
@@ -64,12 +75,7 @@ class EthernetTop(wiring.Component):
     def __init__(
         self, plan: HardwarePlan, own: Addresses, identity: int, clock_hz: float, **settings: int
     ) -> None:
-        self.plan = plan
-        self.link = EthernetLink(own, identity, clock_hz, **settings)
-        super().__init__(GMII)
-
-    def elaborate(self, platform: Any) -> Module:
-        return _device_behind(self.link, self.plan, attached(self.link, self, GMII))
+        super().__init__(plan, EthernetLink(own, identity, clock_hz, **settings), GMII)
 
 
 class RgmiiTop(wiring.Component):

@@ -1,4 +1,4 @@
-"""The clock of a chip: a PLL's cell, and the domain that waits for it."""
+"""The clocks of a chip: a PLL's cell, the domain that waits for it, and further clocks."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ def clocked(m: Module, oscillator: Signal, setting: PllSetting | None) -> None:
         _hold(m, pll.locked, setting.holds)
     else:
         m.submodules.reset = ResetSynchronizer(~pll.locked, domain="sync")
+
+
+def made(m: Module, oscillator: Signal, setting: PllSetting | None, net: str) -> Signal:
+    """A further clock out of the oscillator's, on a net of this name: by a PLL of its own, or that itself.
+    Nothing waits for it here."""
+    if setting is None:
+        return oscillator
+    m.submodules[f"pll_{net}"] = pll = Pll(setting)
+    clk = Signal(name=net, attrs={"keep": 1})
+    m.d.comb += [pll.reference.eq(oscillator), clk.eq(pll.clk)]
+    return clk
 
 
 def _hold(m: Module, released: Signal, cell: str) -> None:

@@ -129,6 +129,28 @@ def _mhz(hz: Fraction) -> str:
     return f"{float(hz / MHZ):.6g}"
 
 
+def nearest(pll: Pll, reference: Fraction, wanted: Fraction, off: float) -> PllSetting | None:
+    """The setting whose rate is the nearest to the wanted one, in Hz; None where that is the reference's.
+
+    off: by how much it may be higher or lower, as a fraction. Raises ClockError where none is that near.
+    """
+    if reference == wanted:
+        return None
+    made = []
+    for limit in (wanted, wanted * (1 + Fraction(off))):
+        try:
+            made.append(pll(reference, limit))
+        except ClockError:
+            continue
+    found = min(made, key=lambda setting: abs(setting.hz - wanted), default=None)
+    if found is None or abs(found.hz / wanted - 1) > off:
+        raise ClockError(
+            f"The chip's PLL makes no clock within {off:.2%} of {_mhz(wanted)} MHz out of "
+            f"{_mhz(reference)} MHz."
+        )
+    return found
+
+
 def none(reference: Fraction, limit: Fraction) -> PllSetting:
     """Of a chip whose clocks somebody else makes."""
     raise ClockError("The clock of this chip is made by the system that the circuit becomes a part of.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -89,24 +89,32 @@ def clocks_of(component: Any) -> dict[str, Any]:
 
 
 def with_plain_ports(
-    component: Any, *, clocked: bool = False, reset: bool = True, pll: PllSetting | None = None
+    component: Any,
+    *,
+    clocked: bool = False,
+    reset: bool = True,
+    pll: PllSetting | None = None,
+    made: Mapping[str, PllSetting | None] | None = None,
 ) -> Any:
     """A component around another one, with its ports as members of one level.
 
-    clocked, reset, pll: see `verilog`.
+    clocked, reset, pll, made: see `verilog`.
     """
     from amaranth.hdl import ClockDomain, Module, Shape, Signal
     from amaranth.lib import wiring
 
     from amphw.rtl.gateware.clocking import clocked as with_clock
+    from amphw.rtl.gateware.clocking import made as further_clock
 
+    further_clocks = made or {}
     declared, clocks = ports(component), clocks_of(component)
 
     class Top(wiring.Component):
         def __init__(self) -> None:
             flows = {True: wiring.In, False: wiring.Out}
             clock = {} if reset else {"clk": wiring.In(1)}
-            members = {port.name: flows[port.is_input](Shape.cast(port.shape)) for port in declared}
+            outer = [port for port in declared if port.name not in further_clocks]
+            members = {port.name: flows[port.is_input](Shape.cast(port.shape)) for port in outer}
             further = {f"clk_{name}": wiring.In(1) for name in clocks}
             further |= {f"ticks_{name}": wiring.Out(1) for name in clocks}
             super().__init__({**members, **clock, **further})
@@ -115,6 +123,10 @@ def with_plain_ports(
             m = Module()
             m.submodules[INNER] = component
             for port in declared:
+                if port.name in further_clocks:
+                    setting = further_clocks[port.name]
+                    m.d.comb += port.value.eq(further_clock(m, self.clk, setting, port.name))
+                    continue
                 outer = getattr(self, port.name)
                 if port.is_input:
                     m.d.comb += port.value.eq(outer)
@@ -153,6 +165,7 @@ def verilog(
     clocked: bool = False,
     reset: bool = True,
     pll: PllSetting | None = None,
+    made: Mapping[str, PllSetting | None] | None = None,
     plain: bool = False,
 ) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
@@ -160,13 +173,15 @@ def verilog(
     Clock and reset become the inputs `clk` and `rst`, if the component uses them; with `clocked` in any case.
     Without `reset` there is only `clk`: registers begin with their initial values, as in a chip just
     configured. With `pll`, too, `clk` is the oscillator's, of which the PLL makes the component's clock.
+    made: inputs that are no ports of the top module, but clocks that are made of `clk`, each by a PLL of its
+    own; None: that one itself.
     plain: a text for people's own tools, in which operands are as wide as their operators, so that none of
     them has anything to warn of; it is a little larger when mapped. The same design gives the same text.
     """
     require("Verilog")
     from amaranth.back import rtlil
 
-    top = with_plain_ports(component, clocked=clocked, reset=reset, pll=pll)
+    top = with_plain_ports(component, clocked=clocked, reset=reset, pll=pll, made=made)
     with _uncollected():
         text = rtlil.convert(top, name=name, emit_src=False)
 

@@ -21,6 +21,7 @@ from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assum
 from amphw.rtl.driver import verilator
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.toolchain.families import FAMILIES, Pin
+from amphw.rtl.toolchain.pll import ClockError
 from tests.rtl.cases import SMALL, case
 
 
@@ -28,13 +29,14 @@ from tests.rtl.cases import SMALL, case
 def test_a_board_is_complete(name: str) -> None:
     found = board(name)
     assert found.name == name and found.target.family in FAMILIES and found.notes.tried
-    assert set(found.pins()) == {"clk", "rx", "tx"} and all(found.pins().values())
+    assert "clk" in found.pins() and all(found.pins().values())
+    assert found.link.kind != "serial" or set(found.pins()) == {"clk", "rx", "tx"}
     if found.pinout.platform:
         module, platform = found.pinout.platform.split(":")
         declared = getattr(importlib.import_module(module), platform)
         clock = next(resource for resource in declared.resources if resource.name == declared.default_clk)
         assert clock.clock.frequency == found.clock.oscillator_mhz * 1e6
-    else:
+    if not found.pinout.platform or found.usb.supply_volts:
         assert found.notes.tried.startswith("Unverified")
     levels = FAMILIES[found.target.family].levels
     assert not levels or all(pin.attributes[levels].startswith("LV") for pin in found.pins().values())
@@ -250,7 +252,20 @@ def test_an_address_is_written_into_the_file_of_a_circuit(tmp_path: Path) -> Non
         ("ecpix5-85f", "", "10.0.0.7", "is driven over a serial line, which has no address: ask for --link"),
         ("ecpix5-85f", "ethernet", "10.0.0", "'10.0.0' is no IPv4 address, such as 192.168.1.50"),
         ("zynq-7020", "ethernet", "", "zynq-7020 has two AXI4-Streams and no other link"),
-        ("ecpix5-85f", "token-ring", "", "There is no link 'token-ring': --link is serial or ethernet."),
+        ("ecpix5-85f", "token-ring", "", "There is no link 'token-ring': --link is serial, ethernet or usb."),
+        (
+            "colorlight-5a-75b",
+            "usb",
+            "",
+            "cannot be driven over USB of the chip's own: its file names no port",
+        ),
+        ("icebreaker", "usb", "", "icebreaker cannot be driven over USB of the chip's own: its chip is no"),
+        (
+            "ulx3s-85f",
+            "usb",
+            "10.0.0.7",
+            "ulx3s-85f is driven over USB, which has no address: ask for --link",
+        ),
     ],
 )
 def test_a_link_that_a_board_has_not(name: str, kind: str, address: str, complaint: str) -> None:
@@ -282,3 +297,81 @@ def test_an_ethernet_address_that_is_none(mac: str) -> None:
     with pytest.raises(ValueError, match="is no address of one Ethernet port"):
         _ = link.numbers
     assert replace(link, mac="02:00:00:00:00:0A").numbers[0] == 0x0200_0000_000A
+
+
+# --- over USB ---------------------------------------------------------------------------------------
+
+
+WITH_USB = [name for name in BOARDS if board(name).usb.resource]
+
+
+@pytest.mark.parametrize("name", WITH_USB)
+def test_a_board_with_usb_has_all_its_pins(name: str) -> None:
+    found = board(name).reached_by("usb")
+    pins, usb = found.pins(), found.usb
+    wires = {"usb_p", "usb_n", "usb_pullup"}
+    ulpi = {
+        f"ulpi_{each}" for each in ("clk", "dir", "nxt", "stp", "reset", *(f"data[{k}]" for k in range(8)))
+    }
+    if usb.drives_clock:
+        ulpi = ulpi - {"ulpi_clk"} | {"ulpi_clk_out"}
+    supplies = {f"supply_pdm[{k}]" for k in range(3)} | {"supply_on"}
+    expected = (wires if usb.speed == "full" else ulpi) | (supplies if usb.supply_volts else set())
+    assert set(pins) == {"clk"} | expected
+    assert len({pin.site for pin in pins.values()}) == len(pins) and all(pins.values())
+    assert {pins[port].attributes["IO_TYPE"] for port in expected - supplies} == {usb.levels or "LVCMOS33"}
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_USB if board(name).usb.speed == "high"])
+def test_a_phy_of_usb_is_as_its_pin_out_says(name: str) -> None:
+    """Who makes its clock, and which level resets it: the file says so, since the circuit is made of it."""
+    found = board(name)
+    module, platform = found.pinout.platform.split(":")
+    declared = getattr(importlib.import_module(module), platform)
+    resource = next(each for each in declared.resources if each.name == found.usb.resource)
+    lines = {line.name: line.ios[0] for line in resource.ios}
+    assert (lines["clk"].dir == "o") == found.usb.drives_clock
+    assert lines["rst"].invert == found.usb.reset_low
+
+
+@pytest.mark.parametrize(
+    ("name", "clocks"),
+    [
+        # The nearest that the PLL makes of 25 MHz, within what devices at full speed may be off.
+        ("ulx3s-85f", {"usb_clk": 625 / 13 * 1.05}),
+        # The oscillator's own.
+        ("orangecrab-85f", {"clk": 48 * 1.05}),
+        # The PHY's, which is as exact as its crystal.
+        ("ecpix5-85f", {"ulpi_clk": 60.0}),
+        ("butterstick", {"ulpi_clk": 60.0 * 1.05}),
+    ],
+)
+def test_a_circuit_behind_usb_has_the_clock_of_its_phy(name: str, clocks: dict[str, float]) -> None:
+    made = board(name).reached_by("usb")
+    needed = {net.net: net.mhz for net in made.clocks(made.clocking()) if net.needed}
+    assert needed == pytest.approx(clocks)
+    assert made.clocks(made.clocking())[-1].net == "circuit_clk"
+
+
+def test_a_chip_that_makes_no_clock_for_usb(tmp_path: Path) -> None:
+    path = edited(tmp_path / "mine.toml", "oscillator_mhz = 25", "oscillator_mhz = 11.9")
+    with pytest.raises(ClockError, match=r"makes no clock within 0\.24% of 48 MHz out of 11\.9 MHz"):
+        board(str(path)).reached_by("usb").clocking()
+    assert board(str(path)).clocking().further == {}
+
+
+def test_what_is_said_of_a_link_over_usb() -> None:
+    full, high = board("ulx3s-85f").reached_by("usb"), board("ecpix5-85f").reached_by("usb")
+    assert full.told_link() == {"kind": "usb", "speed": "full"}
+    assert high.told_link() == {"kind": "usb", "speed": "high"}
+    assert (full.baud, high.baud, board("ulx3s-85f").baud) == (12_000_000, 200_000_000, 3_000_000)
+    assert str(full.link) == "USB, where it is a serial port"
+
+
+def test_a_port_of_usb_that_the_pin_out_has_not() -> None:
+    made = board("ulx3s-85f").reached_by("usb")
+    for resource in ("usb_c", "button_fire"):
+        with pytest.raises(
+            BoardError, match=rf"has no {resource} of number 0 that is a port of USB: see reso"
+        ):
+            replace(made, usb=replace(made.usb, resource=resource)).pins()

@@ -9,10 +9,11 @@ from amaranth.hdl import ClockDomain, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.build.board_files import device_verilog
+from amphw.rtl.build.board_files import at_usb_pins, device_verilog
 from amphw.rtl.build.boards import BOARDS
 from amphw.rtl.gateware.network.ethernet import EthernetLink
 from amphw.rtl.gateware.network.internet import Addresses
+from amphw.rtl.gateware.usb.link import link_of
 from amphw.rtl.toolchain.verilog import verilog
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 from tests.rtl.crossings import Crossing, crossings
@@ -75,6 +76,47 @@ def test_a_board_in_a_network_has_these_crossings_alone(tmp_path: Path) -> None:
     queues = {each for each in found if "ward.unbuffered." in each.source.replace("\\", "")}
     assert found == pins | lock | queues and len(queues) == 6
     assert all(each.alone for each in queues if each.source.endswith("_gry"))
+
+
+WITH_USB = ("ulx3s-85f", "orangecrab-85f", "ecpix5-85f", "butterstick")
+
+
+@pytest.mark.parametrize("name", WITH_USB)
+def test_queues_alone_lead_to_the_clock_of_usb_and_from_it(tmp_path: Path, name: str) -> None:
+    """And its reset. The wires come in through synchronisers; a PHY's signals come with its clock, which is
+    that of what takes them."""
+    board = BOARDS[name].reached_by("usb")
+    clocking = board.clocking()
+    link = link_of(board.usb.speed, clocking.hz, "0")
+    top = at_usb_pins(Echo(link, link.PORTS), board, clocking)
+    found = crossings(verilog(top, reset=False, pll=clocking.pll, made=clocking.further), "ecp5", tmp_path)
+    own = "design.top.link"
+    expected = {Crossing("EHXPLLL.LOCK", "released0", alone=True, asynchronous=False)}
+    # The reset is synchronised, as are those of the queues' ends that it reaches.
+    resets = {each for each in found if each.asynchronous}
+    queued = {f"{own}.crossed.inward.unbuffered.{end}" for end in ("rst_cdc.stage0", "r_rst")}
+    own_reset = "usb_rst" if board.usb.speed == "full" else "ulpi_reset"  # the PHY's, too
+    others = {each.sink for each in resets} - queued - {f"{own}.reset.stage0"}
+    assert len(resets) == 4 and len(others) == 1 and own_reset in others.pop()
+    for queue in ("inward", "outward"):
+        at = f"{own}.crossed.{queue}.unbuffered"
+        for source, to in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
+            expected.add(Crossing(f"{at}.{source}", f"{at}.{to}.stage0", alone=True, asynchronous=False))
+    if board.usb.speed == "full":
+        for wire in ("p", "n"):
+            to = f"{own}.phy.synchronizer_{wire}.stage0"
+            expected.add(Crossing("BB.O", to, alone=True, asynchronous=False))
+        phys: set[Crossing] = set()
+    else:
+        phys = {each for each in found if each.source in ("BB.O", "port ulpi_dir", "port ulpi_nxt")}
+        assert all(each.sink.startswith(f"{own}.crossed.port.") for each in phys)
+    words = found - expected - resets - phys
+    assert found >= expected
+    assert {each.sink.partition("$")[0] for each in words} == {
+        f"{own}.crossed.inward.r_data",
+        f"{own}.crossed.outward.r_data",
+    }
+    assert all("unbuffered" in each.source for each in words), words
 
 
 class Careless(wiring.Component):

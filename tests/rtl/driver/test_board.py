@@ -29,7 +29,7 @@ from amphw.rtl.isa.word_frames import Encoder
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import hardware_plan
 from tests.conformance.harness import run
-from tests.rtl.driver.small_board import FORMATS, RULE, SIZES, plan, problem
+from tests.rtl.driver.small_board import FORMATS, KEYS, OPTIONS, RULE, SIZES, assert_trains, plan, problem
 
 pytest.importorskip("amaranth")
 pytest.importorskip("serial")
@@ -38,9 +38,6 @@ from sim.board import SimulatedBoard
 
 # Building the simulated circuit takes a minute.
 pytestmark = pytest.mark.thorough
-
-KEYS = {"keys": 1, "updates": "self", "rule": RULE}
-OPTIONS = DeviceOptions(1, 0, "self", 3)
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +60,6 @@ def folder(tmp_path: Path) -> Path:
     """What `amphw rtl` leaves of the circuit, for its driver."""
     (tmp_path / FILE).write_text(Circuit.of(plan(), "ulx3s-85f", 1_000_000, 1).text())
     return tmp_path
-
-
-def assert_trains(device: BoardDevice) -> None:
-    """To the bit as the model of its arithmetic."""
-    graph, instances = problem()
-    found = run(device, graph, instances, **KEYS)
-    device.close()
-    expected = run(FixedDevice(FORMATS), graph, instances, **KEYS)
-    assert found.losses == expected.losses
-    for key, value in expected.parameters.items():
-        assert np.array_equal(found.parameters[key], value), key
-        assert np.array_equal(found.gradients[key], expected.gradients[key]), key
-    assert {n: p.version for n, p in device.parameters().items()} == {"cell": 7, "head": 1}
-    assert found.forward == found.backward > 0
 
 
 def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(

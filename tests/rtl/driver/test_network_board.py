@@ -6,17 +6,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.device import Mode
 from amphw.ir.errors import DeviceAbsentError, DeviceLostError
 from amphw.rtl.build.circuit import FILE, Circuit, CircuitError
 from amphw.rtl.driver import udp_line
 from amphw.rtl.driver.board import BoardDevice
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conformance.harness import run
-from tests.rtl.driver.small_board import FORMATS, RULE, plan, problem
+from tests.rtl.driver.small_board import FORMATS, KEYS, OPTIONS, RULE, assert_trains, plan, problem
 
 pytest.importorskip("amaranth")
 
@@ -24,9 +23,6 @@ from sim.network_board import NetworkBoard
 
 # Building the simulated circuit takes a minute.
 pytestmark = pytest.mark.thorough
-
-KEYS = {"keys": 1, "updates": "self", "rule": RULE}
-OPTIONS = DeviceOptions(1, 0, "self", 3)
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +45,6 @@ def folder(tmp_path: Path) -> Path:
     """What `amphw rtl` leaves of the circuit, for its driver."""
     (tmp_path / FILE).write_text(Circuit.of(plan(), "ecpix5-85f", 0, 1).text())
     return tmp_path
-
-
-def assert_trains(device: BoardDevice) -> None:
-    """To the bit as the model of its arithmetic."""
-    graph, instances = problem()
-    found = run(device, graph, instances, **KEYS)
-    device.close()
-    expected = run(FixedDevice(FORMATS), graph, instances, **KEYS)
-    assert found.losses == expected.losses
-    for key, value in expected.parameters.items():
-        assert np.array_equal(found.parameters[key], value), key
-        assert np.array_equal(found.gradients[key], expected.gradients[key]), key
-    assert {n: p.version for n, p in device.parameters().items()} == {"cell": 7, "head": 1}
-    assert found.forward == found.backward > 0
 
 
 def test_training_in_a_network_is_that_of_the_model_of_its_arithmetic(

@@ -131,3 +131,9 @@ class HighSpeedLink(UsbLink):
         m.submodules.crossed = crossed = Crossed(bus, HIGH, self.serial)
         m.d.comb += self.ulpi_reset.eq(ResetSignal("usb"))
         return crossed
+
+
+def link_of(speed: str, clock_hz: float, serial: str) -> UsbLink:
+    """That of a board. speed: full or high."""
+    kind = {"full": FullSpeedLink, "high": HighSpeedLink}[speed]
+    return kind(clock_hz, serial)
