@@ -5,7 +5,8 @@ whose serial port is a pseudo-terminal.
         device = BoardDevice(f"{board.port},q4.12")
 
 Everything of a real board is in it but the pins and the clocks, which are one here: every bit of every packet
-is on the simulated wires. The host finds the device and opens its port before anything else.
+is on the simulated wires, or every byte at the simulated PHY's ULPI. The host finds the device and opens its
+port before anything else.
 """
 
 from __future__ import annotations
@@ -15,27 +16,34 @@ import random
 import select
 import threading
 import tty
+from typing import Any
 
 from amphw.rtl.gateware.board_top import LinkTop
-from amphw.rtl.gateware.usb.link import WIRES, FullSpeedLink
+from amphw.rtl.gateware.usb.link import ULPI, WIRES, FullSpeedLink, HighSpeedLink
 from amphw.rtl.gateware.usb.serial_port import DATA
 from amphw.rtl.plan.hardware import HardwarePlan
+from sim.ulpi_phy import UlpiWires
 from sim.usb_host import Host
 from sim.usb_wires import SimulatedWires
 
-PACKET = 64
 ROOM = 4096
 """Bytes from the terminal that a host keeps before it reads no more of it."""
 
 
 class UsbBoard:
-    """Runs in a thread until it is closed. port: the terminal's name, as of a serial port.
+    """Runs in a thread until it is closed. port: the terminal's name, as of a serial port. high: at high
+    speed, behind a PHY.
 
     spoil: the share of packets to the board that are damaged; lose: of confirmations to it that are lost.
     """
 
-    def __init__(self, plan: HardwarePlan) -> None:
-        self.wires = SimulatedWires(LinkTop(plan, FullSpeedLink(48e6, "", 1e-5), WIRES))
+    def __init__(self, plan: HardwarePlan, high: bool = False) -> None:
+        self.wires: Any
+        if high:
+            self.wires = UlpiWires(LinkTop(plan, HighSpeedLink(60e6, "", 1e-5), ULPI))
+            self.wires.wait(1.3)  # as long as a PHY is left alone
+        else:
+            self.wires = SimulatedWires(LinkTop(plan, FullSpeedLink(48e6, "", 1e-5), WIRES))
         self.spoil = self.lose = 0.0
         self.host = Host(self.wires)
         chance = random.Random(7).random
@@ -54,7 +62,7 @@ class UsbBoard:
         self._outward = b""
         while select.select([self._master], [], [], 0)[0]:
             os.read(self._master, 4096)
-        self.wires.plugged = True
+        self.wires.plugged = True  # what a PHY sees of this is a reset
         self.wires.wait(0.1)
         self.host.find()
         self.host.open()
@@ -70,8 +78,9 @@ class UsbBoard:
                 if len(self._outward) < ROOM and select.select([self._master], [], [], wait)[0]:
                     self._outward += os.read(self._master, 4096)
                     quiet = 0
-                if self._outward and self.host.send(DATA, self._outward[:PACKET]):
-                    self._outward = self._outward[PACKET:]
+                now = self._outward[: self.host.packet]
+                if now and self.host.send(DATA, now):
+                    self._outward = self._outward[len(now) :]
                     quiet = 0
                 quiet = 0 if self._take() else quiet + 1
         except BaseException as error:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sim.usb_wire import ACK, IN, NAK, OUT, SETUP, STALL, WireError, data, payload_of, token
+from sim.usb_wire import ACK, IN, NAK, OUT, PING, SETUP, STALL, WireError, data, payload_of, token
 
 STANDARD_IN, STANDARD_OUT, CLASS_INTERFACE_OUT = 0x80, 0x00, 0x21
 GET_DESCRIPTOR, SET_ADDRESS, SET_CONFIGURATION, CLEAR_FEATURE = 6, 5, 9, 1
 SET_LINE_CODING, SET_CONTROL_LINE_STATE = 0x20, 0x22
 DEVICE, CONFIGURATION, STRING = 1, 2, 3
 ENDPOINT, INTERFACE = 5, 4
+BULK = 4
+"""Number of the endpoints of a serial port's bytes, where a host does not look for it."""
 TRIES = 400
 """Transactions of one stage of a request, most of which are to be refused."""
 
@@ -68,6 +70,12 @@ class Host:
         self.counts = dict.fromkeys(("ack", "nak", "stall", "silence", "damaged", "again"), 0)
         self.found: Found | None = None
 
+    @property
+    def packet(self) -> int:
+        """Bytes in a packet of a serial port's, which has been found."""
+        assert self.found is not None
+        return min(self.found.endpoints[BULK], self.found.endpoints[0x80 | BULK])
+
     # --- transactions -------------------------------------------------------------------------------
 
     def send(self, endpoint: int, payload: bytes, pid: int = OUT) -> bool:
@@ -106,6 +114,11 @@ class Host:
         self.toggles[which] = toggle ^ 1
         self.counts["ack"] += 1
         return payload
+
+    def ping(self, endpoint: int) -> bool:
+        """At high speed: whether there is room for a packet."""
+        self.wires.say(token(PING, self.address, endpoint))
+        return self._counted(self._hear())
 
     def _hear(self) -> bytes | None:
         try:

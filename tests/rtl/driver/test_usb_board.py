@@ -84,3 +84,8 @@ def test_a_cable_that_is_pulled(board: UsbBoard, folder: Path) -> None:
     device.close()
     board.plug()
     assert_trains(BoardDevice(f"{board.port},circuit={folder}"))
+
+
+def test_training_at_high_speed(folder: Path) -> None:
+    with UsbBoard(plan(), high=True) as board:
+        assert_trains(BoardDevice(f"{board.port},circuit={folder}"))

@@ -22,6 +22,7 @@ from amphw.rtl.isa.word_frames import BYTES, Decoder, Encoder
 from sim.usb_host import Host, Stalled
 from sim.usb_wires import SimulatedWires
 from tests.rtl.network_echo import Echo
+from tests.rtl.usb_words import echoed, numbers, received, sent
 
 PACKET = 64
 DETACHED = 1e-4
@@ -50,45 +51,6 @@ def host(line: SimulatedWires) -> Host:
     made.find()
     made.open()
     return made
-
-
-def received(host: Host, size: int) -> bytes:
-    """At least so many bytes from the device."""
-    came = b""
-    for _ in range(20 * (size // PACKET + 20)):
-        came += host.receive(DATA) or b""
-        if len(came) >= size:
-            return came
-    raise AssertionError(f"{len(came)} of {size} bytes: {host.counts}")
-
-
-def sent(host: Host, out: bytes) -> bytes:
-    """Send bytes as a driver does, whatever happens to a packet -> what came meanwhile."""
-    came = b""
-    for at in range(0, len(out), PACKET):
-        for _ in range(100):
-            if host.send(DATA, out[at : at + PACKET]):
-                break
-            came += host.receive(DATA) or b""
-        else:
-            raise AssertionError(f"not taken: {host.counts}")
-    return came
-
-
-def numbers(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 1 << 16, count, dtype=np.uint16)
-
-
-def echoed(host: Host, words: np.ndarray, start: bool = True) -> None:
-    """Words go there and come back to the bit, and neither end has anything to complain of."""
-    encoder, decoder = Encoder(), Decoder()
-    out = (encoder.start() if start else b"") + encoder.feed(words)
-    came = sent(host, out)
-    found = decoder.feed(came)
-    while len(found) < len(words):
-        found = np.concatenate([found, decoder.feed(received(host, 1))])
-    assert np.array_equal(found, words)
-    assert not decoder.faulty
 
 
 def test_a_host_finds_a_serial_port(line: SimulatedWires) -> None:
