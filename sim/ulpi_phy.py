@@ -129,7 +129,7 @@ class AtUlpi(wiring.Component):
 
 
 class UlpiWires:
-    """See `sim.usb_host.Wires`. late: cycles from the end of a packet to the beginning of the answer, at most.
+    """See `sim.usb_host.Wires`. late: cycles from the end of a packet until an answer begins, the most.
 
     high: whether the host offers high speed. function: what the device has written last of its function.
     """

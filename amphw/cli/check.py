@@ -49,6 +49,15 @@ def check(
             "--board", metavar="BOARD", help="Test this board instead: a name, or a file of your own."
         ),
     ] = None,
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="KIND",
+            help="How it is driven, serial or usb; without it, as the board's file says, and for udp:// "
+            "over Ethernet.",
+        ),
+    ] = "",
     circuit: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +75,7 @@ def check(
     """Say what works here, what is missing, and how to get it; or test an FPGA board. Exit code 1 if amphw
     cannot run, or the board does not work."""
     if board is not None:
-        _check_board(board, port, circuit, put, instances, as_json)
+        _check_board(board, port, link, circuit, put, instances, as_json)
         return
     if port is not None or circuit is not None:
         raise AmphwError("which board is it? Say --board BOARD; a wrong name lists all")
@@ -90,7 +99,7 @@ def check(
 
 
 def _check_board(
-    name: str, port: str | None, circuit: Path | None, put: bool, instances: int, as_json: bool
+    name: str, port: str | None, link: str, circuit: Path | None, put: bool, instances: int, as_json: bool
 ) -> None:
     from amphw.library.board_check import SelfTest, make
     from amphw.rtl.build.boards import board as find_board
@@ -103,7 +112,14 @@ def _check_board(
     def say(text: str) -> None:
         remarks().print(text)
 
-    on = find_board(name)
+    on = find_board(name).reached_by(link)
+    # A port of the chip's own is there once the circuit is in it.
+    appears = on.link.kind == "usb" and put
+    if port is None and appears:
+        raise AmphwError(
+            f"at which port will {name} be? Name the one that appears when a circuit is in it, such as "
+            "/dev/ttyACM0"
+        )
     if port is None:
         if len(there := list(ports())) != 1:
             raise AmphwError(
@@ -113,7 +129,7 @@ def _check_board(
     # What can be known is said before anything that takes long.
     if port.startswith(SCHEME):
         on = on.reached_by("ethernet", *parse(port))
-    if why := missing(port):
+    if not appears and (why := missing(port)):
         raise AmphwError(why)
     if put:
         try:

@@ -75,7 +75,8 @@ def make(board: Board, say: Callable[[str], None], out: Path | None = None) -> P
     pins = board.pins()
     check_tools(board, simulate=False)
     link = board.link
-    where = board.name if link.kind == "serial" else f"{board.name}-{link.address}-{link.port}"
+    reached = {"serial": "", "usb": "-usb"}.get(link.kind, f"-{link.address}-{link.port}")
+    where = f"{board.name}{reached}"
     out = out or cache_root() / "self-test" / where
     for lanes in LANES:
         wanted = Wanted(settings=SETTINGS, lanes=lanes, keys=1)

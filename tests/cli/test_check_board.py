@@ -83,6 +83,14 @@ def test_what_is_asked_before_anything_takes_long(
         ),
         (["--board", "ulx3s", "/dev/ttyUSB9"], "There is no board 'ulx3s'. Did you mean"),
         (["--board", "ulx3s-85f", "/dev/ttyUSB9"], "there is no serial port /dev/ttyUSB9"),
+        (
+            ["--board", "ulx3s-85f", "--link", "usb"],
+            "Name the one that appears when a circuit is in it, such",
+        ),
+        (
+            ["--board", "ulx3s-85f", "--link", "usb", "--no-flash", "/dev/ttyACM9"],
+            "there is no serial port /dev/ttyACM9",
+        ),
     ):
         done = amphw("check", *arguments)
         assert done.exit_code == 1 and complaint in " ".join(done.stderr.split()), done.stderr
@@ -131,6 +139,25 @@ def test_the_circuit_is_put_into_the_board(
     assert done.exit_code == 1
     assert done.stdout == f"ok  flash: {Path('hw') / 'top.bit'} is in the board\nWRONG  link: it is mute\n"
     assert called == [(Path("hw") / "top.bit", "ulx3s-85f", False)]
+
+
+def test_a_port_of_usb_appears_when_the_circuit_is_in_the_board(
+    amphw, plans: list[HardwarePlan], monkeypatch, tmp_path: Path
+) -> None:
+    """It is not looked for before; behind it the test goes on."""
+    made(plans, tmp_path / "hw")
+    monkeypatch.setattr(flash.shutil, "which", lambda name: name)
+    port = tmp_path / "ttyACM0"
+    master, slave = os.openpty()
+    monkeypatch.setattr(board_check, "flash", lambda path, on, keep: port.symlink_to(os.ttyname(slave)))
+    monkeypatch.setattr(
+        board_check.SelfTest, "link", lambda self: board_check.Step("link", "", wrong="it is mute")
+    )
+    done = amphw("check", "--board", "ulx3s-85f", "--link", "usb", "--circuit", "hw", str(port))
+    os.close(master)
+    os.close(slave)
+    assert done.exit_code == 1
+    assert done.stdout == f"ok  flash: {Path('hw') / 'top.bit'} is in the board\nWRONG  link: it is mute\n"
 
 
 def test_a_loader_that_fails_is_a_step_that_is_wrong(

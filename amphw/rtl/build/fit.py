@@ -55,7 +55,7 @@ class Estimate:
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
 USB = {
-    "full": {"luts": 1682, "ffs": 802, "brams": 1},
+    "full": {"luts": 1655, "ffs": 802, "brams": 1},
     "high": {"luts": 1720, "ffs": 887, "brams": 3},
 }
 """What a link over Ethernet, or over USB of a speed, takes more of an ECP5 than a serial line, of which all
