@@ -37,16 +37,16 @@ _COMMUNICATIONS, _ABSTRACT, _NO_COMMANDS = 0x02, 0x02, 0x00
 
 @dataclass(frozen=True)
 class Speed:
-    """packet: bytes in one of the endpoints of bytes. interval: how often the other
-    endpoint is asked, as its descriptor says it. quiet: cycles of the clock `usb` without a further byte
-    after which a packet ends short; about a microsecond."""
+    """packet: bytes in one of the endpoints of bytes. interval: how often the other endpoint is asked, as its
+    descriptor says it. quiet: cycles of the clock `usb` without a further byte after which a packet ends
+    short: a microsecond, in which every circuit has made the next word's bytes if it has the word."""
 
     packet: int
     interval: int
     quiet: int
 
 
-FULL = Speed(packet=64, interval=255, quiet=12)
+FULL = Speed(packet=64, interval=255, quiet=48)
 HIGH = Speed(packet=512, interval=16, quiet=60)
 
 
