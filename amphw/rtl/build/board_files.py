@@ -57,6 +57,7 @@ class BoardBuild:
 def check_tools(board: Board, simulate: bool) -> None:
     """Raise ToolchainError unless everything that a build needs is installed."""
     pins = [] if board.is_system else ["board builds"]
+    pins += ["links over USB"] if board.link.kind == "usb" else []
     require("Verilog", "synthesis", family(board.target).purpose, *pins)
     if simulate:
         try:

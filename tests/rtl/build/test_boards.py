@@ -17,9 +17,11 @@ from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from amphw.library.estimating.network import circuit, circuit_origins
 from amphw.library.estimating.said import Said
+from amphw.rtl.build.board_files import check_tools
 from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder, read_board
 from amphw.rtl.driver import verilator
 from amphw.rtl.driver.part import HardwarePart
+from amphw.rtl.toolchain import environment
 from amphw.rtl.toolchain.families import FAMILIES, Pin
 from amphw.rtl.toolchain.pll import ClockError
 from tests.rtl.cases import SMALL, case
@@ -375,3 +377,13 @@ def test_a_port_of_usb_that_the_pin_out_has_not() -> None:
             BoardError, match=rf"has no {resource} of number 0 that is a port of USB: see reso"
         ):
             replace(made, usb=replace(made.usb, resource=resource)).pins()
+
+
+def test_what_a_link_over_usb_needs_is_asked_for_before_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = environment.importlib.util.find_spec
+    monkeypatch.setattr(
+        environment.importlib.util, "find_spec", lambda name: None if name == "luna" else found(name)
+    )
+    with pytest.raises(environment.ToolchainError, match="links over USB: not installed: the Python package"):
+        check_tools(board("ulx3s-85f").reached_by("usb"), simulate=False)
+    check_tools(board("ulx3s-85f"), simulate=False)
