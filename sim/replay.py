@@ -95,6 +95,8 @@ def assert_as_model(
     replayed, wanted = drive(model, instances, keys, mode)
     losses = {r.number: r.sums for r in replayed}
     assert {r.number: r.sums for r in reports} == losses
+    assert hardware.watcher.writes is not None
+    assert len(hardware.watcher.retired) == len(hardware.watcher.writes)  # each was judged when it had run
     compared = 0
     lowered = hardware.plan.lowered
     for key, values in written(hardware).items():

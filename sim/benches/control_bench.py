@@ -72,6 +72,7 @@ class Board:
         free = Memory(dut, words, PACES[memory]())
         agents = (self.source, self.sink, self.events, self.lanes, self.vector, free)
         self.bench = Bench(dut, *agents)
+        self.rests = False  # whether the circuit said so, when the last exchange ended
         self._exchange = resume(self.run)
 
     def told(self, event: int) -> None:
@@ -104,6 +105,7 @@ class Board:
             accepted = len(words) - len(self.source.waiting)
             if quiet == 4 or (cycle >= least and (accepted or self.sink.received or self.events.seen)):
                 break
+        self.rests = quiet > 0
         came, seen = np.array(self.sink.received, np.uint16), self.events.seen
         self.sink.received, self.events.seen = [], []
         return len(words) - len(self.source.waiting), came, seen
@@ -186,6 +188,12 @@ class _Bridged(HardwareDevice):
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Any:
         return self.board
+
+    def turn(self) -> bool:
+        alive = super().turn()
+        if self.board.rests:
+            self.watcher.retirement.rests()
+        return alive
 
 
 @cocotb.test()

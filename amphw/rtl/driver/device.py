@@ -259,6 +259,8 @@ class HardwareDevice(ABC):
         placed = Placed(*taken)
         report = Report(slot, generation, instance.number, mode)
         active = self.active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
+        if self.watched:
+            self.watcher.begins(active)
         self.note(("submit", instance.number, mode.value))
         self._tables(active)
         self.border.begin(active)
@@ -392,6 +394,8 @@ class HardwareDevice(ABC):
         pieces = (a.at.firings, a.at.places, a.at.payload, a.at.table)
         for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):
             arena.give(at, size)
+        if self.watched:
+            self.watcher.retirement.ends(a.slot)
         del self.active[a.slot]
         self.note(("retire", a.instance.number, a.report.mode.value))
         self._pump()

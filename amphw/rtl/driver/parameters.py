@@ -46,6 +46,7 @@ class ParameterLink:
                 self._memory(name, parameter, Bank.GRADIENT, a.sums)
                 if a.velocity is not None:
                     self._memory(name, parameter, Bank.VELOCITY, a.velocity)
+            d.watcher.retirement.loads(unit, fixed.version)
             d.send(Kind.POKE, place=Register.VERSION, unit=unit, state=fixed.version)
             d.send(Kind.POKE, place=Register.ROWS, unit=unit, state=fixed.rows)
 
@@ -83,6 +84,8 @@ class ParameterLink:
                     a.velocity = self._ask(name, parameter, Bank.VELOCITY, a.master.shape)
             unit = d.plan.partition.number[d.plan.lowered.by_name[name]]
             fixed.version = self._answer(Kind.PEEK, place=Register.VERSION, unit=unit)
+            if d.watched:
+                d.watcher.retirement.told(unit, fixed.version)
             fixed.rows = self._answer(Kind.PEEK, place=Register.ROWS, unit=unit)
             fixed.visible = fixed.look()
             self._shown[name] = in_floats(fixed, d.given[name])

@@ -58,6 +58,10 @@ class SimulatedLink:
         self.simulation.traced.clear()
         return accepted, came, watched
 
+    def rests(self) -> bool:
+        """Whether the circuit says that nothing is left to do."""
+        return bool(self.simulation.peek("idle"))
+
     def close(self) -> None:
         self.simulation.close()
 
@@ -91,6 +95,12 @@ class VerilatorDevice(HardwareDevice):
         said = picked(HardwareOptions, self.options.settings).clock
         clock = quantity(said, "cycles a second") if said else assumed().clock_hz
         return SimulatedLink(plan, writes, self.rate, clock, lanes=self.lanes)
+
+    def turn(self) -> bool:
+        alive = super().turn()
+        if isinstance(self.link, SimulatedLink) and self.link.rests():
+            self.watcher.retirement.rests()
+        return alive
 
     # --- the link to it ---------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""What a device did, in its order: the log that replays on the model, statistics, and who waits for whom."""
+"""What a device did, in its order: the log that replays on the model, statistics, and who waits for whom.
+
+Every firing is judged by the rules of retirement (`amphw.rtl.isa.retirement`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from amphw.engine.lowering.lower import Lowered
 from amphw.engine.lowering.plan import Plan
+from amphw.engine.numbering import FrameKind
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.ir.device import Mode
 from amphw.ir.service_log import INTERVAL
+from amphw.rtl.driver.layout import rows_of
 from amphw.rtl.isa.events import What, unpack
+from amphw.rtl.isa.retirement import Retired, Retirement
+from amphw.rtl.microcode.written import words_written
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.active import Active
@@ -20,7 +27,8 @@ if TYPE_CHECKING:
 class Watcher:
     """Turns events of the device into a log (`amphw.ir.service_log`).
 
-    writes: of each run, what it was and the words that it wrote, by address; None: not kept.
+    writes: of each run, what it was and the words that it wrote, by address; None: not kept. retired: the
+    records of all firings, kept with them.
     """
 
     def __init__(self, device: HardwareDevice, writes: bool):
@@ -28,10 +36,17 @@ class Watcher:
         self._frames = 0
         self._running = 0  # the frame that the engines are at
         self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = [] if writes else None
+        self.retired: list[Retired] = []
+        names = [u.name for u in device.plan.partition.units]
+        self.retirement = Retirement(names, self._words if writes else None)
+        self._counts: dict[tuple[FrameKind, int, tuple[int, ...]], int] = {}
 
     def note(self, events: list[int]) -> None:
         for event in map(unpack, events):
             what, data = event["what"], event["data"]
+            retired = self.retirement.note(event)
+            if retired is not None and self.writes is not None:
+                self.retired.append(retired)
             if what == What.WRITE:
                 if self.writes is not None and self.writes:
                     self.writes[-1][1][event["firing"]] = data - 0x10000 if data & 0x8000 else data
@@ -41,6 +56,29 @@ class Watcher:
                 self._begin(event["kind"], event["unit"], event["slot"], event["firing"])
             else:
                 self.device.note(("end", self._running))
+
+    def begins(self, a: Active) -> None:
+        """An instance takes its slot."""
+        number = self.device.plan.partition.number
+        firings = {
+            number[u]: range(a.at.firings + f.first, a.at.firings + f.first + f.count)
+            for u, f in a.layout.firings.items()
+        }
+        self.retirement.begins(a.slot, a.generation, a.report.mode is Mode.TRAIN, firings)
+
+    def _words(self, slot: int, kind: FrameKind, unit: int, at: int) -> int:
+        """What a firing writes, by its microprogram."""
+        plan = self.device.plan
+        u = plan.partition.units[unit].index
+        code, spaces = plan.codes[u], self.device.active[slot].layout.plan.units[u].spaces
+        rows = [0] * len(code.rows)
+        for space, register in code.spaces.register.items():
+            rows[register] = rows_of(spaces[space], at)
+        key = kind, unit, tuple(rows)
+        if key not in self._counts:
+            programs = {FrameKind.FORWARD: code.forward, FrameKind.BACKWARD: code.backward}
+            self._counts[key] = words_written(programs.get(kind, code.inference).words, rows)
+        return self._counts[key]
 
     def _begin(self, kind: int, unit: int, slot: int, fid: int) -> None:
         d = self.device

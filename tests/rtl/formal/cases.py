@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.daily import daily
-from tests.rtl.formal.prove import prove, prove_within, reach
+from tests.rtl.formal.prove import breaks, prove, prove_within, reach
 
 
 class Case(NamedTuple):
@@ -64,9 +64,8 @@ def proofs_of(cases: Mapping[str, Case]) -> tuple[Any, Any, Any]:
         ("name", "old", "new"), faults, ids=[f"{name}: {new}" for name, _, new in faults]
     )
     def found(name: str, old: str, new: str) -> None:
-        proof = prove_within(cases[name].proof(old, new), cases[name].depth)
-        assert not proof.holds
-        assert proof.step is not None and proof.step < cases[name].depth
+        step = breaks(cases[name].proof(old, new), cases[name].depth)
+        assert step is not None and step < cases[name].depth
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("name", [name for name, case in cases.items() if case.covers])

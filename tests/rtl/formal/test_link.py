@@ -79,7 +79,7 @@ CASES = {
     "sender": Case(
         Sender,
         lambda make: Sends(make()),
-        16,
+        20,
         (
             ("with m.Elif(fetched.valid & fetched.ready):", "with m.Elif(fetched.ready):"),  # is cut off
             ("fetched.i.payload.eq(self.send.data)", "fetched.i.payload.eq(0)"),

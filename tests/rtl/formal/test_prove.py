@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from amphw.rtl.toolchain.environment import ToolchainError
-from tests.rtl.formal.prove import prove, prove_within, reach
+from tests.rtl.formal.prove import breaks, prove, prove_within, reach
 
 
 class Count(wiring.Component):
@@ -73,6 +73,11 @@ def test_an_assertion_breaks_at_the_earliest_cycle(tmp_path: Path) -> None:
     proof = prove_within(Count(5), 10, trace=tmp_path / "trace.vcd")
     assert (proof.holds, proof.step, proof.depth) == (False, 5, 10)
     assert "count" in (tmp_path / "trace.vcd").read_text()
+
+
+def test_when_an_assertion_breaks_is_said_without_a_trace() -> None:
+    assert breaks(Count(5), 10) == 5
+    assert breaks(Count(5), 5) is None
 
 
 def test_an_assertion_holds_within_the_depth() -> None:
