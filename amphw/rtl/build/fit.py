@@ -55,18 +55,29 @@ class Estimate:
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
 USB = {
-    "full": {"luts": 1655, "ffs": 802, "brams": 1},
-    "high": {"luts": 1720, "ffs": 887, "brams": 3},
+    "full": {"luts": 1680, "ffs": 822, "brams": 1},
+    "high": {"luts": 1694, "ffs": 880, "brams": 3},
 }
 """What a link over Ethernet, or over USB of a speed, takes more of an ECP5 than a serial line, of which all
 builds are that estimates are made of: each was mapped, with words that go back as they come."""
 
 
+SUPPLIES = {"luts": 125, "ffs": 51, "brams": 0}
+"""What a chip takes to set the supplies of its PHY's pins."""
+
+
+def of_link(board: Board) -> dict[str, int]:
+    """What the board's link takes more than a serial line."""
+    none = dict.fromkeys(ETHERNET, 0)
+    more = {"ethernet": ETHERNET, "usb": USB[board.usb.speed]}.get(board.link.kind, none)
+    supplies = SUPPLIES if board.link.kind == "usb" and board.usb.supply_volts else none
+    return {what: more[what] + supplies[what] for what in more}
+
+
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
     """What the plan takes of the board's chip, about: `fit_logic.errors`; `brams` is exact for ECP5, but for
     bits that turn out to be constant."""
-    none = dict.fromkeys(ETHERNET, 0)
-    more = {"ethernet": ETHERNET, "usb": USB[board.usb.speed]}.get(board.link.kind, none)
+    more = of_link(board)
     found = {name: count + more.get(name, 0) for name, count in logic(plan, board).items()}
     brams = sum(each.blocks(board) for each in memories(plan)) + more["brams"]
     return Estimate(**found, brams=brams)

@@ -10,7 +10,7 @@ pytest.importorskip("luna")
 
 from amphw.rtl.build.board_files import at_usb_pins
 from amphw.rtl.build.boards import BOARDS
-from amphw.rtl.build.fit import USB
+from amphw.rtl.build.fit import of_link
 from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.streams import GatewareError
 from amphw.rtl.gateware.usb.link import link_of
@@ -43,7 +43,7 @@ def test_each_board_with_usb_takes_an_echo(name: str) -> None:
     wanted = [net.mhz for net in clocks if net.needed or net is clocks[-1]]
     assert len(rates) == 2 and rates == pytest.approx(sorted(wanted), rel=1e-3)
     serial = synthesize(verilog(UartLink(27), reset=False), board.target, frequency_mhz=1, place=False)
-    for what, more in USB[board.usb.speed].items():  # which estimates are made with
+    for what, more in of_link(board).items():  # which estimates are made with
         assert getattr(result, what) - getattr(serial, what) == pytest.approx(more, rel=0.03), what
 
 

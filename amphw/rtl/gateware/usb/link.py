@@ -14,6 +14,7 @@ from amaranth.lib.fifo import AsyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.link.framing import WORD, framed
+from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.gateware.usb.full_speed import FullSpeedPhy
 from amphw.rtl.gateware.usb.serial_port import FULL, HIGH, Speed, UsbSerialPort
 
@@ -94,7 +95,10 @@ class UsbLink(wiring.Component):
             m.d.sync += [since.eq(since + 1), held.eq(since != self.detached - 1)]
         m.submodules.reset = ResetSynchronizer(held, domain="usb")
         crossed = self.crossed(m)
-        framed(m, self, crossed.inward.r_stream, crossed.outward.w_stream)
+        # Otherwise what the decoder makes of a byte decides in the same cycle which one the queue fetches.
+        m.submodules.buffer = buffer = SkidBuffer(8)
+        wiring.connect(m, crossed.inward.r_stream, buffer.i)
+        framed(m, self, buffer.o, crossed.outward.w_stream)
         return m
 
 
