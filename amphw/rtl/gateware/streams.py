@@ -2,7 +2,7 @@
 
 Every stream keeps the rules of `amaranth.lib.stream`: a payload is transferred in each cycle in which `valid`
 and `ready` are set; `valid` does not wait for `ready`; and what is offered stays offered, unchanged, until it
-is taken. Tests prove these and the order of the payloads, up to a depth, for every component here.
+is taken. Tests prove these and the order of the payloads for every component here.
 """
 
 from __future__ import annotations

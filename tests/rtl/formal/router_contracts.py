@@ -4,7 +4,7 @@ The controller is the real one, with its queues and counts, on a small shape. Tw
 The memories begin with any contents, and what is read from a word in the cycle of its write is wrong. The
 expressions of a step, whose logic is generated, are any numbers: the prover chooses where messages go.
 
-Steps that branch, loop or read tables, and the host's messages, are not in these proofs.
+Steps that read tables, what is fetched for a firing, and the host's messages are not in these proofs.
 """
 
 from __future__ import annotations
@@ -200,11 +200,27 @@ SMALL = {
 """Constants of the controller's module."""
 
 
+TURNS = 2
+"""Of a loop, at most."""
+
+
 class Skeleton(NamedTuple):
-    """A program of an operation or several, with END behind them, and how its firing has run."""
+    """A program of an operation or several, with END behind them, and how its firing has run.
+
+    A GUARD or a LOOP is the first step; it goes to END, and a NEXT behind the loop's steps to the first one.
+    """
 
     steps: tuple[StepOp, ...]
     kind: FrameKind
+
+    def unrolled(self, steps: list[Any]) -> list[tuple[Any, Any]]:
+        """The steps that send or return something, in their order, and whether they are done."""
+        first = steps[0]
+        if self.steps[0] is StepOp.GUARD:
+            return [(step, first.a != 0) for step in steps[1:]]
+        if self.steps[0] is StepOp.LOOP:
+            return [(step, first.a > turn) for turn in range(TURNS) for step in steps[1:-1]]
+        return [(step, 1) for step in steps]
 
 
 def router(part: type, skeleton: Skeleton) -> Any:
@@ -267,9 +283,9 @@ class Routes(Contract):
     until it is taken. The router is through within `limit` cycles.
 
     Assumed, so that time is the same in all cases and the proof is short: no messages come from the host, all
-    firings are of unit 0 and train, whatever number of operands they wait for none is marked as come, so that
-    no states can disagree, an expression is there at once, and the host's side takes what is offered in the
-    second cycle.
+    firings are of unit 0, whatever number of operands they wait for none is marked as come, so that no states
+    can disagree, an expression is there at once, and the host's side takes what is offered in the second
+    cycle. Firings train or only infer, as their owners say.
     """
 
     def __init__(self, design: Any, limit: int) -> None:
@@ -289,7 +305,7 @@ class Routes(Contract):
             design.job.ready.eq(waited),
             Assume(design.ran.payload.kind == design.skeleton.kind),
         ]
-        m.d.comb += [Assume((owner.unit == 0) & ~owner.infer) for owner in of(design.start.owner)]
+        m.d.comb += [Assume(owner.unit == 0) for owner in of(design.start.owner)]
         m.d.comb += [Assume(~need.known) for need in of(design.start.need)]
         steps = self._program(m, design)
 
@@ -306,8 +322,8 @@ class Routes(Contract):
         means = Meaning(m, before, at, Job(), SHAPE.firing_bits)
         owner = Signal(OwnerLayout(SHAPE))
         m.d.comb += owner.eq(of(before.owner)[fid])
-        for step in steps:
-            means.step(step, fid, owner)
+        for step, when in design.skeleton.unrolled(steps):
+            means.step(step, fid, owner, when)
         means.ends(design.skeleton.kind != FrameKind.BACKWARD, fid, owner)
         with m.If(turned & begun):
             for name in WORLD.members:
@@ -331,6 +347,12 @@ class Routes(Contract):
         for word, step, op in zip(design.plan.steps, steps, design.skeleton.steps, strict=False):
             m.d.comb += [word.eq(step), Assume(step.op == op), Assume(step.wait == 0)]
             m.d.comb += Assume(step.c == steps[0].c)
+            if op in (StepOp.GUARD, StepOp.LOOP, StepOp.NEXT):
+                m.d.comb += Assume(step.target == (1 if op is StepOp.NEXT else len(steps)))
+            if op is StepOp.LOOP:
+                m.d.comb += Assume(step.a <= TURNS)
+            if op in (StepOp.LOOP, StepOp.NEXT):
+                m.d.comb += Assume(step.n == 0)
         return steps
 
     def _tells(

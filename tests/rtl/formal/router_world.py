@@ -59,25 +59,25 @@ class Meaning:
         self.backward.append(Told(self.firing_bits, "backward"))
         return before, was
 
-    def step(self, step: Any, fid: Any, owner: Any) -> None:
-        """One step of a firing's program."""
+    def step(self, step: Any, fid: Any, owner: Any, when: Any = 1) -> None:
+        """One step of a firing's program, if it is done."""
         m = self.m
         before, (at, copy, sent) = self._begin()
         a, b, c, d, e = (step[k] for k in "abcde")
         header = self.jobs[-1].payload.header
-        with m.If(step.op == StepOp.DELIVER):
+        with m.If(when & (step.op == StepOp.DELIVER)):
             place = of(self.world.place)[b[: self._bits(before.place)]]
             m.d.comb += Value.cast(place).eq(0)
             m.d.comb += [place.address.eq(d), place.link.eq(fid), place.output.eq(step.m)]
             m.d.comb += [place.row.eq(e), place.single.eq(step.n[0]), self.sent.eq(sent + 1)]
             self._arrives(before, a[: self.firing_bits], c, owner.slot)
-        with m.If(step.op == StepOp.SEND):
+        with m.If(when & (step.op == StepOp.SEND)):
             m.d.comb += [self.jobs[-1].valid.eq(1), self.jobs[-1].payload.source.eq(a)]
             m.d.comb += [header.kind.eq(Kind.FORWARD), header.output.eq(step.m), header.place.eq(step.n)]
             m.d.comb += [header.slot.eq(owner.slot), header.unit.eq(owner.unit), header.firing.eq(fid)]
             m.d.comb += [header.words.eq(b), header.copy.eq(copy), header.state.eq(c), header.payload.eq(e)]
             m.d.comb += [self.copy.eq(copy + 1), self.sent.eq(sent + 1)]
-        with m.If(step.op == StepOp.RETURN):
+        with m.If(when & (step.op == StepOp.RETURN)):
             number = a[: self._bits(before.place)]
             operand, full = of(before.place)[number], step.n[0]
             with m.If(full):

@@ -78,6 +78,8 @@ def test_an_assertion_breaks_at_the_earliest_cycle(tmp_path: Path) -> None:
 def test_when_an_assertion_breaks_is_said_without_a_trace() -> None:
     assert breaks(Count(5), 10) == 5
     assert breaks(Count(5), 5) is None
+    with pytest.raises(ToolchainError, match="of 500 cycles .* were searched, no more"):
+        breaks(Multiplied(), 500, seconds=1)
 
 
 def test_an_assertion_holds_within_the_depth() -> None:
