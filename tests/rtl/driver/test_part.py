@@ -51,6 +51,9 @@ class StuckSimulation(Circuit, SimulatedLink):
         super().__init__(complains=False)
         self.paced = SimpleNamespace(rate=LinkRate(1e8), clock=5e7, now=0, sent=0, came=0, skipped=0)  # type: ignore[assignment]
 
+    def rests(self) -> bool:
+        return False
+
 
 def loaded(part: HardwarePart, **sizes: int) -> HardwarePart:
     graph = case("tree-leaves").build()
