@@ -10,7 +10,7 @@ import cocotb
 from amphw.rtl.isa.counters import CYCLES, LEVELS
 from sim.bench import Bench, counted, settings
 
-SETTLED = 5
+SETTLED = 6
 """Cycles after which the value of a counter stands, whatever is sent meanwhile."""
 
 
