@@ -109,8 +109,7 @@ class ControllerSteps(GradientSteps):
         with m.State("POINT READ"):
             self._register(m, 0, self.place.data.address)
             m.next = "STEP"
-        # A word waits beside the program until memory is free. No firing reads it before: the engines have to
-        # be through with the one before, and then it is written.
+        # A word waits beside the program until memory is free; the firing is offered once it is written.
         m.d.comb += [self.put.en.eq(self.puts), self.put.addr.eq(put_at), self.put.data.eq(put)]
         m.d.sync += self.puts.eq(self.puts & ~self.put.done)
         with m.State("PUT"), m.If(~self.puts):
@@ -250,8 +249,9 @@ class ControllerSteps(GradientSteps):
             m.d.sync += output.eq(0)
             with m.Switch(self.phase):
                 with m.Case(Phase.FETCH, Phase.FETCH_BACKWARD):
-                    self._offer(m)
-                    m.next = "IDLE"
+                    with m.If(~self.puts):  # all that it reads is written
+                        self._offer(m)
+                        m.next = "IDLE"
                 with m.Case(Phase.ROUTE):
                     m.next = "SENT"
                     with m.If(self.current.infer):
