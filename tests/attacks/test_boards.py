@@ -17,7 +17,8 @@ pytest.importorskip("serial")
 from serial.tools import list_ports
 
 from amphw.rtl.build import board_files, fit
-from amphw.rtl.build.boards import BOARDS, Chip, Pins, Resources
+from amphw.rtl.build.board_sections import Chip, Pins, Resources
+from amphw.rtl.build.boards import BOARDS
 from tests.cli import conftest as cli
 
 amphw, few_boards = cli.amphw, cli.few_boards

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.build.boards import Board, Resources
+from amphw.rtl.build.board_sections import Resources
+from amphw.rtl.build.boards import Board
 from amphw.rtl.build.fit_logic import FIGURES, errors, logic
 from amphw.rtl.build.fit_memory import memories
 from amphw.rtl.numbers.formats import Formats

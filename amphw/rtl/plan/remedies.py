@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from amphw.rtl.build.boards import BOARDS, Board, Resources
+from amphw.rtl.build.board_sections import Resources
+from amphw.rtl.build.boards import BOARDS, Board
 from amphw.rtl.build.fit_logic import FIGURES, errors, of_lanes
 from amphw.rtl.plan.hardware import HardwarePlan
 

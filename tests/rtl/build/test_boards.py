@@ -18,7 +18,8 @@ from amphw.ir.update import UpdateRule
 from amphw.library.estimating.network import circuit, circuit_origins
 from amphw.library.estimating.said import Said
 from amphw.rtl.build.board_files import check_tools
-from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder, read_board
+from amphw.rtl.build.board_sections import Clock, Pins
+from amphw.rtl.build.boards import BOARDS, Board, BoardError, assumed, board, folder, read_board
 from amphw.rtl.driver import verilator
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.toolchain import environment
