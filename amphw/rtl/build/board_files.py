@@ -11,7 +11,7 @@ from typing import Any
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.board_links import PHY_CLOCK, ULPI_CLOCK
+from amphw.rtl.build.board_links import PHY_CLOCK, ULPI_CLOCKS
 from amphw.rtl.build.boards import MARGIN, Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
@@ -155,7 +155,8 @@ def _closed(
 
 def _check_phy(made: Synthesis) -> None:
     """FitError where the clock of a PHY is what does not close: it cannot be made slower."""
-    fixed = {PHY_CLOCK.net: "Ethernet", ULPI_CLOCK.net: "USB", "usb_clk": "USB"}
+    fixed = {PHY_CLOCK.net: "Ethernet", "usb_clk": "USB"}
+    fixed |= {clock.net: "USB" for clock in ULPI_CLOCKS.values()}
     for name, clock in made.clocks.items():
         link = next((link for net, link in fixed.items() if net in name), None)
         if link is not None and clock.reached_mhz < clock.constraint_mhz:
@@ -212,7 +213,7 @@ def at_usb_pins(top: Any, board: Board, clocking: Clocking) -> Any:
     if usb.speed == "full":
         return AtWires(top)
     supplies = Supplies((*RAILS, usb.supply_volts), clocking.hz) if usb.supply_volts else None
-    return AtUlpi(top, usb.drives_clock, usb.reset_low, supplies)
+    return AtUlpi(top, board.chip.family, usb.drives_clock, usb.reset_low, supplies)
 
 
 def _files(

@@ -40,8 +40,11 @@ PHY_CLOCK = ClockNet("eth_rx_clk", 125.0, port=True, needed=True)
 """That of a PHY's RGMII at 1 Gbit/s, which is as exact as the PHY's crystal: no margin is kept for it."""
 
 
-ULPI_CLOCK = ClockNet("ulpi_clk", 60.0, port=True, needed=True)
-"""That of a PHY of USB that makes it."""
+ULPI_CLOCKS = {
+    "ecp5": ClockNet("ulpi_clk", 60.0, port=True, needed=True),
+    "gowin": ClockNet("design.ulpi_clk", 60.0, needed=True),
+}
+"""That of a PHY of USB that makes it, by family: of `gateware.usb.pins.AtUlpi`."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,16 @@ class Usb:
         if self.speed == "full":
             return "usb_clk"
         return "ulpi_clk" if self.drives_clock else ""
+
+    def refused(self, family: str) -> str:
+        """Why a chip of a family has no such port; empty if it has."""
+        if family not in ULPI_CLOCKS:
+            return "its chip is neither an ECP5 nor one of Gowin"
+        if not self.resource:
+            return "its file names no port ([usb])"
+        if self.clock and family != "ecp5":
+            return "a port whose clock the chip makes is built for an ECP5 only"
+        return ""
 
 
 _USB = {"d_p": "usb_p", "d_n": "usb_n", "pullup": "usb_pullup", "rst": "ulpi_reset"}

@@ -25,7 +25,7 @@ from amphw.rtl.build.board_links import (
     AXI_STREAM,
     KINDS,
     PHY_CLOCK,
-    ULPI_CLOCK,
+    ULPI_CLOCKS,
     USB_CLOCKS,
     USB_RATES,
     LinkSettings,
@@ -161,8 +161,9 @@ class Board:
 
     def clocks(self, clocking: Clocking) -> list[ClockNet]:
         """Each clock of a circuit with the rate that timing must allow, the circuit's last."""
-        own = {"ethernet": [PHY_CLOCK], "usb": [] if self.usb.clock else [ULPI_CLOCK]}
-        return [*own.get(self.link.kind, []), *clocking.nets()]
+        own = [PHY_CLOCK] if self.link.kind == "ethernet" else []
+        own += [ULPI_CLOCKS[self.chip.family]] if self.link.kind == "usb" and not self.usb.clock else []
+        return [*own, *clocking.nets()]
 
     @property
     def baud(self) -> int:
@@ -295,8 +296,7 @@ def _is_ipv4(text: str) -> bool:
 
 def _checked(made: Board) -> Board:
     """BoardError for a link over Ethernet or USB that the board does not have, or addresses that are none."""
-    if made.link.kind == "usb" and (not made.usb.resource or made.chip.family != "ecp5"):
-        why = "its file names no port ([usb])" if made.chip.family == "ecp5" else "its chip is no ECP5"
+    if made.link.kind == "usb" and (why := made.usb.refused(made.chip.family)):
         raise BoardError(f"{made.name} cannot be driven over USB of the chip's own: {why}")
     if made.link.kind == "ethernet":
         if made.ethernet.phy < 0 or made.chip.family != "ecp5":

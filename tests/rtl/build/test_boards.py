@@ -262,7 +262,7 @@ def test_an_address_is_written_into_the_file_of_a_circuit(tmp_path: Path) -> Non
             "",
             "cannot be driven over USB of the chip's own: its file names no port",
         ),
-        ("icebreaker", "usb", "", "icebreaker cannot be driven over USB of the chip's own: its chip is no"),
+        ("icebreaker", "usb", "", "cannot be driven over USB of the chip's own: its chip is neither an ECP5"),
         (
             "ulx3s-85f",
             "usb",

@@ -24,7 +24,7 @@ WITH_USB = [name for name, board in BOARDS.items() if board.usb.resource]
 
 
 def test_some_boards_have_a_port_of_usb() -> None:
-    assert {"butterstick", "ecpix5-85f", "orangecrab-25f", "ulx3s-12f", "ulx3s-85f"} <= set(WITH_USB)
+    assert {"butterstick", "ecpix5-85f", "orangecrab-25f", "tang-primer-20k", "ulx3s-85f"} <= set(WITH_USB)
 
 
 @pytest.mark.hardware

@@ -1,4 +1,4 @@
-"""What stands between a link over USB and the pins of an ECP5: buffers both ways, and supplies that the chip
+"""What stands between a link over USB and the pins of a chip: buffers both ways, and supplies that the chip
 sets itself."""
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ RAILS = 1.2, 1.2
 one of them may be made for."""
 
 
-def _both_ways(m: Module, pin: Any, out: Value, driven: Value) -> Signal:
+BUFFERS = {"ecp5": ("BB", "T", "B"), "gowin": ("IOBUF", "OEN", "IO")}
+"""By family: the cell of a pin in both directions, what keeps it from being driven, and the pin. `I` goes out
+there, and `O` comes in."""
+
+
+def _both_ways(m: Module, family: str, pin: Any, out: Value, driven: Value) -> Signal:
     """A buffer: what is at the pin."""
     there = Signal()
-    m.submodules += Instance("BB", i_I=out, i_T=~driven, o_O=there, io_B=pin)
+    cell, off, at_pin = BUFFERS[family]
+    m.submodules += Instance(
+        cell, ("i", "I", out), ("i", off, ~driven), ("o", "O", there), ("io", at_pin, pin)
+    )
     return there
 
 
 class AtWires(wiring.Component):
-    """A top module with the ports `WIRES`, at two pins: `usb_p` and `usb_n`, in both directions."""
+    """A top module with the ports `WIRES`, at two pins of an ECP5, both ways: `usb_p` and `usb_n`."""
 
     def __init__(self, top: Any) -> None:
         self.top = top
@@ -39,7 +47,7 @@ class AtWires(wiring.Component):
         m.d.comb += attached(top, self, {"usb_clk": In(1), "usb_pullup": Out(1)})
         for name in ("p", "n"):
             pin = IOPort(1, name=f"usb_{name}")
-            there = _both_ways(m, pin, getattr(top, f"usb_{name}_o"), top.usb_oe)
+            there = _both_ways(m, "ecp5", pin, getattr(top, f"usb_{name}_o"), top.usb_oe)
             m.d.comb += getattr(top, f"usb_{name}_i").eq(there)
         return m
 
@@ -47,14 +55,20 @@ class AtWires(wiring.Component):
 class AtUlpi(wiring.Component):
     """A top module with the ports `ULPI` at the pins of a PHY, of which `ulpi_data` are in both directions.
 
-    drives_clock: the PHY has no clock of its own: the chip's goes out at `ulpi_clk_out`. reset_low: low
-    resets it. supplies: as of `Supplies`, or None.
+    family: of the chip, a key of BUFFERS. drives_clock: the PHY has no clock of its own: the chip's, which is
+    an ECP5, goes out at `ulpi_clk_out`. reset_low: low resets it. supplies: as of `Supplies`, or None.
     """
 
     def __init__(
-        self, top: Any, drives_clock: bool, reset_low: bool, supplies: Supplies | None = None
+        self,
+        top: Any,
+        family: str,
+        drives_clock: bool,
+        reset_low: bool,
+        supplies: Supplies | None = None,
     ) -> None:
-        self.top, self.drives_clock, self.reset_low, self.supplies = top, drives_clock, reset_low, supplies
+        self.top, self.family = top, family
+        self.drives_clock, self.reset_low, self.supplies = drives_clock, reset_low, supplies
         ports = {name: port for name, port in ULPI.items() if "data" not in name}
         if drives_clock:
             ports["ulpi_clk_out"] = Out(1)
@@ -66,9 +80,12 @@ class AtUlpi(wiring.Component):
         m = Module()
         m.submodules.top = top = self.top
         m.d.comb += attached(top, self, {name: ULPI[name] for name in ULPI if hasattr(self, name)})
+        if self.family == "gowin":
+            # Yosys puts a buffer behind the pin, and only a kept name is that of the net behind it.
+            self.ulpi_clk.attrs["keep"] = 1
         pins = IOPort(8, name="ulpi_data")
         for bit in range(8):
-            there = _both_ways(m, pins[bit], top.ulpi_data_o[bit], top.ulpi_data_oe)
+            there = _both_ways(m, self.family, pins[bit], top.ulpi_data_o[bit], top.ulpi_data_oe)
             m.d.comb += top.ulpi_data_i[bit].eq(there)
         if self.reset_low:
             m.d.comb += self.ulpi_reset.eq(~top.ulpi_reset)
