@@ -188,7 +188,7 @@ class _Search:
     def _smaller(self, cfg: RunConfig[Any], error: Exception) -> RunConfig[Any]:
         """With the next step taken; raises the error, with what was tried, where there is none."""
         self._first = self._first or error
-        for step in _steps(cfg, error, self._wanted):
+        for step in _steps(cfg, self._formats(), error, self._wanted):
             if step.key in self._useless or self._chosen.get(step.key) == step:
                 continue
             if not self._narrows and _is_width(step.key):
@@ -272,14 +272,20 @@ def smaller(model: object) -> list[str]:
 # --- what is tried ------------------------------------------------------------------------------------------
 
 
-def _steps(cfg: RunConfig[Any], error: Exception, wanted: Wanted) -> Iterator[Setting]:
+def _steps(cfg: RunConfig[Any], formats: Formats, error: Exception, wanted: Wanted) -> Iterator[Setting]:
     """What may help, the least harmful first."""
     if isinstance(error, AccumulatorError) and wanted.formats is None:
-        yield Setting("formats", f"{FORMATS},acc={error.needed}", "sums of a wide layer take so many bits")
+        wide = replace(formats, accumulator=error.needed)
+        yield Setting("formats", str(wide), "sums of a wide layer take so many bits")
     short = error.short if isinstance(error, FitError) else LOGIC | MEMORY
     if short & MEMORY and getattr(cfg.model, "batch", 1) != 1:
         yield Setting("model.batch", 1, "a message with one row takes the least payload memory")
     yield from _optimizer(cfg)
+    if short & MEMORY and formats.rounding == "nearest" and wanted.formats is None:
+        less = replace(formats, rounding="stochastic")
+        yield Setting(
+            "formats", str(less), "updates that are rounded at random need no low halves of weights"
+        )
     if short & MEMORY:
         if getattr(cfg.model, "form", None) == "messages":
             yield Setting("model.form", "rows", "one message in place of many takes less payload memory")

@@ -27,7 +27,6 @@ from amphw.ir.start import Values
 from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, rate
 from amphw.models.classify import Unlabelled
 
-MAX_WORDS = 128  # the treebank's longest sentence has 56
 _DEVIATION = 0.05  # of embeddings that start at random
 _SAMPLES = (2000, 500)  # generated trees to train and to validate on
 
@@ -41,6 +40,10 @@ class TreeLSTMConfig:
         300, "width of a word's embedding, which is trained; that of the file `glove`, if there is one"
     )
     vocabulary: int = knob(8736, "rows of the embedding: the most frequent words, and one row for all others")
+    words: int = knob(
+        56,
+        "words of a sentence at most, for all of which a circuit has room; the treebank's longest has 56",
+    )
     dropout: float = knob(0.0, "share of each embedding, and of each h before its classification, left out")
     recurrent_dropout: float = knob(0.0, "share of what a cell takes into its state left out")
     glove: str = knob(
@@ -49,7 +52,9 @@ class TreeLSTMConfig:
     sample: bool = knob(False, "use generated trees, which need no download, instead of the treebank")
 
     def __post_init__(self) -> None:
-        at_least(1, hidden=self.hidden, embedding=self.embedding, vocabulary=self.vocabulary)
+        at_least(
+            1, hidden=self.hidden, embedding=self.embedding, vocabulary=self.vocabulary, words=self.words
+        )
         rate(dropout=self.dropout, recurrent_dropout=self.recurrent_dropout)
 
 
@@ -110,8 +115,8 @@ class TreeLSTM(Model[TreeLSTMConfig]):
             tree = parse_tree(text)
         except ValueError as error:
             raise ModelError(f"{error}; {_EXPECTED}") from None
-        if len(tree.words) > MAX_WORDS:
-            raise ModelError(f"the tree has {len(tree.words)} words, allowed are {MAX_WORDS}")
+        if len(tree.words) > cfg.words:
+            raise ModelError(f"the tree has {len(tree.words)} words, allowed are {cfg.words} (words=)")
         return _instance(tree, cfg)
 
     def explain(self, cfg: TreeLSTMConfig, instance: Instance, report: Report) -> dict[str, Any]:
@@ -143,7 +148,7 @@ def _compiled(cfg: TreeLSTMConfig) -> fe.Compiled:
         fe.classify(head(fe.dropout(fe.group(h), cfg.dropout)), x.label)
 
     parts = {"word": fe.Int(cfg.vocabulary)}, {"label": fe.Int(CLASSES)}
-    return fe.compile(tree_lstm, fe.Tree(*parts, most=MAX_WORDS), TreeLSTM.name)
+    return fe.compile(tree_lstm, fe.Tree(*parts, most=cfg.words), TreeLSTM.name)
 
 
 @lru_cache(maxsize=4)

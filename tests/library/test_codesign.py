@@ -60,7 +60,7 @@ class Room:
 
 def searched(played: Played, loss: float = 1.0, minutes: float = 60.0) -> Any:
     search = Search(
-        played, Room(), "accuracy", EPOCHS, 5, 40, loss, minutes, lambda text: None,
+        played, Room(), "accuracy", EPOCHS, 5, Formats(), loss, minutes, lambda text: None,
         clock=lambda: played.seconds,
     )  # type: ignore[arg-type]  # fmt: skip
     return search.run(None, None)
@@ -108,7 +108,16 @@ def test_what_there_is_no_time_for_is_left_out_and_said() -> None:
 def test_one_epoch_is_no_whole_training_in_every_round() -> None:
     played = Played(by_width)
     search = Search(
-        played, Room(), "accuracy", 1, 5, 40, 1.0, 60.0, lambda text: None, clock=lambda: played.seconds
+        played,
+        Room(),
+        "accuracy",
+        1,
+        5,
+        Formats(),
+        1.0,
+        60.0,
+        lambda text: None,
+        clock=lambda: played.seconds,
     )  # type: ignore[arg-type]
     found = search.run(None, None)
     assert {len(p.scores) for p in found.front} <= {1, SEEDS}
@@ -128,7 +137,7 @@ POINT = st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
 @given(st.lists(POINT, min_size=1, max_size=12))
 def test_the_front_is_what_nothing_is_better_than(figures: list[tuple[int, int, int]]) -> None:
     points = [Point(Formats(), [s / 4], design(2, 4 - small, float(rate))) for s, rate, small in figures]
-    search = Search(None, None, "accuracy", 1, 0, 40, 1, 1, print)  # type: ignore[arg-type]
+    search = Search(None, None, "accuracy", 1, 0, Formats(), 1, 1, print)  # type: ignore[arg-type]
     front = search._front(points)
 
     def better(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
@@ -147,6 +156,15 @@ def test_candidates_are_near_what_was_seen(value: int, weight: int, gradient: in
     tried = candidates.candidates(seen)
     assert len(set(map(str, tried))) == len(tried) <= 30
     assert all(f.accumulator == 41 and 0 <= value - f.value.frac <= 4 for f in tried)
+
+
+def test_what_a_circuit_needs_to_fit_all_formats_have() -> None:
+    base = Formats.parse("q4.12,acc=41,round=stochastic")
+    wide = candidates.first(base)
+    assert str(wide) == f"{candidates.WIDE},acc=41,round=stochastic"
+    assert {(f.accumulator, f.rounding) for f in candidates.candidates(wide)} == {(41, "stochastic")}
+    assert candidates.variants(wide) == []
+    assert [f.rounding for f in candidates.variants(Formats())] == ["nearest", "stochastic"]
 
 
 def test_an_error_is_lost_in_per_cent() -> None:

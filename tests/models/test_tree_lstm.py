@@ -248,7 +248,7 @@ def test_a_text_reads_as_a_tree_and_its_prediction_is_explained() -> None:
             "column 1: 'a' stands outside the brackets; expected a binary tree in brackets, such as",
         ),
         ("(3 (2 a) (3 good)", "the tree is not complete: 1 of its brackets are still open; expected"),
-        ("(2 (2 x) " * 200 + "(2 x)" + ")" * 200, "the tree has 201 words, allowed are 128"),
+        ("(2 (2 x) " * 200 + "(2 x)" + ")" * 200, "the tree has 201 words, allowed are 56"),
     ],
 )
 def test_another_text_is_refused(text: str, message: str) -> None:
@@ -258,9 +258,9 @@ def test_another_text_is_refused(text: str, message: str) -> None:
 
 
 def test_the_longest_tree_that_is_allowed_runs() -> None:
-    text = "(2 (2 x) " * 127 + "(2 x)" + ")" * 127
-    assert len(parse_tree(text).words) == 128
-    assert run(loaded(), MODEL.parse(SMALL, text)).rows == {"loss": 255}
+    text = "(2 (2 x) " * 55 + "(2 x)" + ")" * 55
+    assert len(parse_tree(text).words) == SMALL.words == 56
+    assert run(loaded(), MODEL.parse(SMALL, text)).rows == {"loss": 111}
 
 
 def test_the_configuration_is_checked() -> None:

@@ -65,7 +65,7 @@ class Bench:
         """With memory for no more keys than it takes."""
         lanes = fit.plan.sizes.lanes
         tried = [fit.keys] if keys is not None else _numbers(fit.keys)
-        rates = {many: self._rate(lanes, many) for many in tried}
+        rates = {many: self._rate(formats, lanes, many) for many in tried}
         least = next(many for many, rate in rates.items() if rate >= NEARLY * max(rates.values()))
         if least != fit.keys:
             [fit] = self._fits(formats, lanes, least)
@@ -78,10 +78,9 @@ class Bench:
             keys, lanes,
         )  # fmt: skip
 
-    def _rate(self, lanes: int, keys: int) -> float:
-        if (lanes, keys) not in self._rates:
-            # Cycles do not depend on where points stand.
-            circuit = Circuit(lanes, self._board.clock_hz, Circuits(Formats()))
+    def _rate(self, formats: Formats, lanes: int, keys: int) -> float:
+        if (lanes, keys) not in self._rates:  # cycles do not depend on formats
+            circuit = Circuit(lanes, self._board.clock_hz, Circuits(formats))
             instances = PLAYED * INSTANCES
             messages = round(2 * self._traffic.messages.mean * instances)
             network = Network(circuit=circuit, devices=1)

@@ -25,9 +25,14 @@ KEPT = 3
 """Of so many candidates one goes on."""
 
 
-def first(accumulator: int) -> Formats:
+def like(formats: Formats, base: Formats) -> Formats:
+    """With the accumulator and the rounding of updates of `base`, which the model's circuit needs to fit."""
+    return replace(formats, accumulator=base.accumulator, rounding=base.rounding)
+
+
+def first(base: Formats) -> Formats:
     """Those of the run that shows what others need."""
-    return replace(Formats.parse(WIDE), accumulator=accumulator)
+    return like(Formats.parse(WIDE), base)
 
 
 def candidates(seen: Formats) -> list[Formats]:
@@ -55,7 +60,9 @@ def _wider(of: Format, bits: int) -> Format:
 
 
 def variants(of: Formats) -> list[Formats]:
-    """That take less memory for a weight: a shorter master, or none."""
+    """That take less memory for a weight: a shorter master, or none. None if there is none anyway."""
+    if of.rounding == "stochastic":
+        return []
     return [replace(of, master=24), replace(of, rounding="stochastic")]
 
 

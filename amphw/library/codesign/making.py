@@ -50,7 +50,7 @@ def search(
     bench = Bench(model, chosen.cfg, board)
     with Trainers(name, cfg) as trainers:
         looking = Search(
-            trainers, bench, model.metric, cfg.train.epochs, cfg.train.seed, chosen.formats.accumulator,
+            trainers, bench, model.metric, cfg.train.epochs, cfg.train.seed, chosen.formats,
             loss, minutes, say,
         )  # fmt: skip
         return chosen, looking.run(lanes, keys)

@@ -69,9 +69,9 @@ class Found:
 class Search:
     """One search, of a model on a board.
 
-    epochs: of a whole training. loss: how much worse than float32 the chosen may be, in points (of
-    an error, per cent). minutes: after the first round, what would not end within them does not
-    begin, but for one candidate in each. say: is told how far it is.
+    epochs: of a whole training. base: see `formats.like`. loss: how much worse than float32 the chosen
+    may be, in points (of an error, per cent). minutes: after the first round, what would not end within
+    them does not begin, but for one candidate in each. say: is told how far it is.
     """
 
     trainers: Trainers
@@ -79,7 +79,7 @@ class Search:
     metric: str
     epochs: int
     seed: int
-    accumulator: int
+    base: Formats
     loss: float
     minutes: float
     say: Callable[[str], None]
@@ -91,7 +91,7 @@ class Search:
     def run(self, lanes: int | None, keys: int | None) -> Found:
         """Raises FitError where no circuit fits, AmphwError where nothing learns."""
         self._began = self.clock()
-        self.bench.designs(candidates.first(self.accumulator), lanes, keys)  # before anything takes long
+        self.bench.designs(candidates.first(self.base), lanes, keys)  # before anything takes long
         reference = self._explored()
         whole = self._whole(self._narrowed())
         points = list(self._points(whole, lanes, keys))
@@ -108,7 +108,7 @@ class Search:
     def _explored(self) -> list[float]:
         """Float32, and one run in wide formats -> the scores of float32."""
         short = max(1, self.epochs // candidates.ROUNDS[0])
-        wide = Trial(self._fixed(candidates.first(self.accumulator)), short, self.seed)
+        wide = Trial(self._fixed(candidates.first(self.base)), short, self.seed)
         floats = [Trial(FLOAT32, self.epochs, self.seed + k, whole=True) for k in range(SEEDS)]
         self._round("float32, and what formats must hold", [wide, *floats])
         ended = [r for r in self.results if r.trial.device == FLOAT32]
@@ -125,7 +125,7 @@ class Search:
         [seen] = [r for r in self.results if r.trial.device != FLOAT32]
         if not seen.held:
             raise AmphwError(f"{seen.trial.formats}: {seen.broke}; choose a smaller rate (--set lr=...)")
-        held = replace(Formats.parse(seen.held), accumulator=self.accumulator)
+        held = candidates.like(Formats.parse(seen.held), self.base)
         going = candidates.candidates(held)
         for part in candidates.ROUNDS:
             epochs = max(1, self.epochs // part)
