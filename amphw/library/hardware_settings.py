@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -237,12 +238,15 @@ class _Search:
 
     def _configuration(self, chosen: Iterable[Setting]) -> RunConfig[Any]:
         """What was chosen lies above the model's settings, and below what was given."""
-        tree = {name: dict(values) for name, values in self._defaults.items()}
+        tree: dict[str, Any] = deepcopy(dict(self._defaults))
         for each in chosen:
             for key, value in {each.key: each.value, **each.also}.items():
-                section, _, name = key.partition(".")
-                if name:
-                    tree.setdefault(section, {})[name] = value
+                *sections, name = key.split(".")
+                if sections:
+                    inside = tree
+                    for section in sections:
+                        inside = inside.setdefault(section, {})
+                    inside[name] = value
         return resolve(self._model.config, tree, self._wanted.config, self._wanted.settings)
 
     def _fits(self, cfg: RunConfig[Any]) -> list[Fit]:
@@ -299,11 +303,13 @@ def _optimizer(cfg: RunConfig[Any]) -> Iterator[Setting]:
     update = cfg.update
     if update.optimizer == "sgd":
         return
-    rate = UpdateConfig.lr  # others scale it by themselves
     if update.optimizer == "momentum":
-        rate = round(update.lr / (1.0 - update.momentum), 6)
-    also = {"update.lr": rate}
-    yield Setting("update.optimizer", "sgd", "what others keep takes as much memory as gradients", also)
+        long_run = 1.0 / (1.0 - update.momentum)
+        own = {f"update.nodes.{n}.lr": s["lr"] for n, s in cfg.node_updates.items() if "lr" in s}
+        rates = {key: round(rate * long_run, 6) for key, rate in {"update.lr": update.lr, **own}.items()}
+    else:
+        rates = {"update.lr": UpdateConfig.lr}  # others scale it by themselves
+    yield Setting("update.optimizer", "sgd", "what others keep takes as much memory as gradients", rates)
 
 
 def _narrower(cfg: RunConfig[Any]) -> Iterator[Setting]:

@@ -74,6 +74,13 @@ class TreeLSTM(Model[TreeLSTMConfig]):
             "nodes": {"embed": {"min_update_interval": 1000, "lr": 0.05}},
         },
     }
+    momentum = {
+        "update": {
+            "optimizer": "momentum",
+            "lr": 0.1,
+            "nodes": {"embed": {"min_update_interval": 1000, "lr": 0.5}},
+        }
+    }
     counted = "trees"
 
     def notes(self, cfg: TreeLSTMConfig) -> list[str]:

@@ -245,4 +245,6 @@ def training_settings(cfg: RunConfig[Any], circuit: RunConfig[Any]) -> RunConfig
     processors like more of them.
     """
     kept = {name: getattr(cfg.model, name) for name in ("batch", "form") if hasattr(cfg.model, name)}
-    return replace(cfg, model=replace(circuit.model, **kept), update=circuit.update)
+    return replace(
+        cfg, model=replace(circuit.model, **kept), update=circuit.update, node_updates=circuit.node_updates
+    )

@@ -191,7 +191,7 @@ ON_ULX3S = {
 SIMULATED = {
     "list-reduction": ("q4.12", "batch=1"),
     "mnist": ("q4.12,acc=41", "batch=1 width=128"),
-    "tree-lstm": ("q4.12", "hidden=16 embedding=16 vocabulary=1000 optimizer=momentum"),
+    "tree-lstm": ("q4.12", "hidden=16 embedding=16 vocabulary=1000"),
     "ggnn": ("q4.12", "hidden=8 optimizer=momentum"),
     "bilstm": (
         "q4.12",
