@@ -53,6 +53,10 @@ class ToolchainError(AmphwError):
     """A tool is missing or failed. The message says which one, at what, and what to do."""
 
 
+class TookTooLongError(ToolchainError):
+    """A tool that was stopped because it did not end in the time that it had."""
+
+
 def require(*purposes: str) -> None:
     """Raise ToolchainError unless everything that the purposes (keys of `NEEDS`) need is installed."""
     if parts := missing(*purposes):
@@ -125,27 +129,33 @@ def run(
     doing: str,
     stdin: str | None = None,
     allowed: Sequence[int] = (0,),
+    seconds: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Start a tool inside `folder`; return what it printed (stderr within stdout) and its exit status.
 
     doing: what for, as the beginning of the error's message. allowed: the exit statuses that are no error.
-    Raises ToolchainError, with the end of the tool's output, for any other status and for an absent tool.
+    seconds: after which it is stopped; None: never. Raises TookTooLongError for that, and
+    ToolchainError, with the end of the tool's output, for any other status and for an absent tool.
     """
     environment = environ()
     program = shutil.which(arguments[0], path=environment["PATH"])
     if program is None:
         raise ToolchainError(f"{doing}: there is no program {arguments[0]}. Install it: {_EXTRA}.")
-    process = subprocess.run(
-        [program, *arguments[1:]],
-        cwd=folder,
-        env=environment,
-        input=stdin,
-        stdin=None if stdin is not None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    try:
+        process = subprocess.run(
+            [program, *arguments[1:]],
+            cwd=folder,
+            env=environment,
+            input=stdin,
+            stdin=None if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TookTooLongError(f"{doing}: {Path(program).name} did not end within {seconds:g} s") from error
     if process.returncode not in allowed:
         tail = "\n".join(process.stdout.strip().splitlines()[-_LOG_LINES:])
         said = tail or "It printed nothing, as when it runs out of memory. A smaller design may pass."

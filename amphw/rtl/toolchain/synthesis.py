@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from amphw.rtl.toolchain.build_cache import cached, key
-from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
+from amphw.rtl.toolchain.environment import TookTooLongError, ToolchainError, require, run, versions
 from amphw.rtl.toolchain.families import Pin, Target, family
 
 _TOP = "top"
@@ -29,6 +29,8 @@ _CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
 """What Yosys and nextpnr put behind a signal's name to name a cell that makes it."""
 _GLOBAL = re.compile(r"[$]glbnet[$]|_[$]glb_clk|[$]TRELLIS_IO_IN|_[$]SB_IO_IN.*")
 """What nextpnr adds to the name of a clock's net, at either end."""
+_PATIENCE = 1800
+"""Seconds for a placer that may not come to an end; a whole device takes minutes."""
 _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
 """Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
 
@@ -153,6 +155,7 @@ def synthesize(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
     netlist = _map(verilog, target)
+    placers = kind.placers(target, _counts(netlist, target))
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
     files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
@@ -166,8 +169,9 @@ def synthesize(
     placed = packed = None
     if place:
         tools = versions(kind.distribution, "Apycula")
-        product = key(netlist.name, " ".join(placing), *files.values(), tools)
-        placed = cached("placement", product, lambda folder: _place(folder, netlist, target, placing, files))
+        commands = [[*placing, *options] for options in placers]
+        product = key(netlist.name, *map(" ".join, commands), *files.values(), tools)
+        placed = cached("placement", product, lambda folder: _place(folder, netlist, target, commands, files))
         if bitstream:
             packed = cached("bitstream", product, lambda folder: _pack(folder, placed, target))
     made = _read(netlist, placed, packed, target, frequency_mhz)
@@ -201,16 +205,27 @@ def _check_clocks(made: Synthesis, clocks: Sequence[ClockNet]) -> None:
 
 
 def _place(
-    folder: Path, netlist: Path, target: Target, command: Sequence[str], files: Mapping[str, str]
+    folder: Path, netlist: Path, target: Target, commands: Sequence[Sequence[str]], files: Mapping[str, str]
 ) -> None:
-    """Fill the folder with the report of placement and routing, and the placed circuit."""
+    """Fill the folder with the report of placement and routing, and the placed circuit.
+
+    commands: of which the first counts that ends within _PATIENCE seconds; the last has all the time.
+    """
     with tempfile.TemporaryDirectory(prefix="amphw-placement-") as scratch:
         work = Path(scratch)
         (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
         for name, text in files.items():
             (work / name).write_text(text)
-        start = time.perf_counter()
-        run(command, work, doing=f"{target.device}, place and route")
+        start, doing = time.perf_counter(), f"{target.device}, place and route"
+        *first, last = commands
+        for command in first:
+            try:
+                run(command, work, doing=doing, seconds=_PATIENCE)
+                break
+            except TookTooLongError:
+                continue
+        else:
+            run(last, work, doing=doing)
         (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
         (folder / _PLACED).write_bytes(gzip.compress((work / "placed").read_bytes(), 6))
         shutil.copy2(work / "report.json", folder / "report.json")
@@ -267,11 +282,10 @@ def _instances(netlist: Path) -> list[str]:
     return sorted(name for name, cell in cells.items() if cell["type"] == "$scopeinfo")
 
 
-def _read(
-    netlist: Path, placed: Path | None, packed: Path | None, target: Target, frequency_mhz: float
-) -> Synthesis:
+def _counts(netlist: Path, target: Target) -> dict[str, int]:
+    """What a mapped circuit takes, by resource."""
     cells: dict[str, int] = _load(netlist / "stat.json")["design"].get("num_cells_by_type", {})
-    counts = {
+    return {
         resource: sum(
             number * weight
             for name, number in cells.items()
@@ -280,6 +294,11 @@ def _read(
         )
         for resource, weights in family(target).cells.items()
     }
+
+
+def _read(
+    netlist: Path, placed: Path | None, packed: Path | None, target: Target, frequency_mhz: float
+) -> Synthesis:
     report = _load(placed / "report.json") if placed is not None else {}
     seconds: dict[str, float] = {}
     for folder in (netlist, placed, packed):
@@ -290,7 +309,7 @@ def _read(
     }
     return Synthesis(
         target=target,
-        **counts,
+        **_counts(netlist, target),
         fmax_mhz=min((clock.reached_mhz for clock in clocks.values()), default=None),
         frequency_mhz=frequency_mhz,
         device_share={

@@ -14,6 +14,7 @@ import pytest
 from amphw.rtl.toolchain import environment as environment_module
 from amphw.rtl.toolchain.environment import (
     NEEDS,
+    TookTooLongError,
     ToolchainError,
     environ,
     environment,
@@ -80,6 +81,12 @@ def test_a_tool_that_fails_without_a_word_is_told_from_one_that_explains(tmp_pat
         ToolchainError, match=r"failed \(status 1\):\nIt printed nothing, as when it runs out"
     ):
         run([sys.executable, "-c", "raise SystemExit(1)"], tmp_path, doing="Trying")
+
+
+def test_a_tool_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    for_ever = [sys.executable, "-c", "while True: pass"]
+    with pytest.raises(TookTooLongError, match=r"placing: python\S* did not end within 0\.2 s"):
+        run(for_ever, tmp_path, doing="placing", seconds=0.2)
 
 
 def test_tools_run_where_they_are_told_to(tmp_path: Path) -> None:

