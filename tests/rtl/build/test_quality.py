@@ -4,6 +4,7 @@ benchmarks/rtl_quality.py."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,5 +82,7 @@ def test_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_clock_rates(name: str) -> None:
     design = DESIGNS[name]
+    if design.slower > 0.1:  # placed for minutes, and compared with as much room for chance
+        design = replace(design, seeds=design.seeds[:1])
     lines = worse(measure(design), committed(design), design.slower)
     assert not lines, complaint(design, lines)
