@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from amphw.cpu_runtime import planes
@@ -18,6 +19,10 @@ PLANES = ("native", "numpy")
 
 UNTIL = float(os.environ.get("AMPHW_TESTS_UNTIL", "inf"))
 """When what only `make test-all` and `make hardware` run is no longer begun, in seconds since 1970."""
+
+# How long an example takes is the machine's business.
+hypothesis.settings.register_profile("amphw", deadline=None)
+hypothesis.settings.load_profile("amphw")
 
 # How amphw was installed; which plane runs, tests say.
 os.environ.pop(NO_NATIVE, None)

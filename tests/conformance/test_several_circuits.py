@@ -209,7 +209,6 @@ def test_circuits_with_hardly_any_memory_end_every_instance(
 @pytest.mark.thorough
 @settings(
     max_examples=12,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

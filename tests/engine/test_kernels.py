@@ -24,7 +24,7 @@ isas = st.sampled_from(ISAS)
 widths = st.sampled_from(WIDTHS)
 seeds = st.integers(0, 2**32 - 1)
 layouts = st.sampled_from(["panel", "flat"])
-cases = settings(max_examples=60, deadline=None)
+cases = settings(max_examples=60)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

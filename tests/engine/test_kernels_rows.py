@@ -289,7 +289,7 @@ def test_uniform_numbers_are_those_of_the_definition(isa: str, width: int) -> No
     assert_guarded(whole, width)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(ISAS),
     st.sampled_from(WIDTHS),
@@ -344,7 +344,7 @@ def test_code_of_several_instructions_on_some_rows(isa: str, width: int) -> None
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 19)),
     st.tuples(st.integers(1, 4), st.integers(1, 4)),

@@ -45,7 +45,7 @@ def value(model: Any, plain: Any, spec: fe.Spec = SPEC) -> np.ndarray:
     return computed(lambda x: model(x) + zero(x.q), spec, plain)[0]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 8), st.sampled_from([1, 2, 3]), st.booleans(), st.integers(0, 99))
 def test_positions_look_at_one_another(n: int, heads: int, causal: bool, seed: int) -> None:
     plain = drawn(3, n, seed)
@@ -76,7 +76,7 @@ def test_positions_that_look_at_one_another_lie_in_one_message() -> None:
     assert spaces == {alike: ("rows", "rows"), apart: ("one", "rows")}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 8), st.integers(1, 8), st.sampled_from([1, 2]))
 def test_positions_look_at_others_and_one_query_at_all(n: int, m: int, heads: int) -> None:
     plain = drawn(n, m)

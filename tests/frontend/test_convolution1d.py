@@ -23,7 +23,7 @@ def convolved(x: np.ndarray, W: np.ndarray, b: np.ndarray, offsets: list[int]) -
     return np.array(windows) @ W + b
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 9), st.sampled_from([1, 3, 5]), st.booleans(), st.integers(1, 3), st.integers(0, 99))
 def test_every_position_has_a_window(n: int, size: int, causal: bool, dilation: int, seed: int) -> None:
     xs = np.random.default_rng(seed).normal(size=(n, 2)).astype(np.float32)

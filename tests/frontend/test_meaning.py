@@ -25,7 +25,7 @@ def value(model: Any, plain: Any, spec: fe.Spec = NUMBERS) -> list[Any]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(some_numbers, st.booleans())
 def test_a_fold_goes_along_a_sequence_or_back(xs: list[float], reverse: bool) -> None:
     def model(x: Any) -> Any:
@@ -37,7 +37,7 @@ def test_a_fold_goes_along_a_sequence_or_back(xs: list[float], reverse: bool) ->
     assert value(model, numbers(xs)) == [pytest.approx(expected)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(some_numbers.filter(len), st.booleans())
 def test_a_scan_gives_what_was_there_at_every_position(xs: list[float], reverse: bool) -> None:
     def model(x: Any) -> Any:
@@ -55,7 +55,7 @@ def test_a_scan_gives_what_was_there_at_every_position(xs: list[float], reverse:
     assert value(model, numbers(xs)) == pytest.approx(ys[::-1] if reverse else ys)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(some_numbers, st.sampled_from(["sum", "mean", "max"]), st.booleans())
 def test_reductions_of_rows_and_of_messages_agree(xs: list[float], how: str, apart: bool) -> None:
     def model(x: Any) -> Any:
@@ -66,7 +66,7 @@ def test_reductions_of_rows_and_of_messages_agree(xs: list[float], how: str, apa
     assert value(model, numbers(xs)) == [pytest.approx(expected + 0.5)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(some_numbers, st.integers(0, 8))
 def test_a_loop_of_the_network_ends_by_its_condition_or_at_its_bound(xs: list[float], n: int) -> None:
     def model(x: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -48,7 +48,6 @@ def test_squares_of_parts_add_up(gradients: dict[str, NodeGradient], one: set[st
     assert total == pytest.approx(squares(gradients, RULES), rel=1e-12)
 
 
-@settings(deadline=None)
 @given(GRADIENTS, st.floats(1e-3, 1e3))
 def test_the_norm_is_bounded_and_the_direction_stays(
     gradients: dict[str, NodeGradient], clip_norm: float

@@ -75,13 +75,13 @@ def pictures(draw: st.DrawFn) -> tuple[list[Vertex], list[Link]]:
     return vertices, links
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pictures())
 def test_nothing_overlaps(picture: tuple[list[Vertex], list[Link]]) -> None:
     check(arrange(*picture), picture[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pictures())
 def test_without_back_links_every_link_runs_downwards(picture: tuple[list[Vertex], list[Link]]) -> None:
     vertices, links = picture

@@ -66,7 +66,7 @@ ALL = (
 )
 cases = st.sampled_from(ALL)
 seeds = st.integers(0, 2**16)
-some = settings(max_examples=30, deadline=None)
+some = settings(max_examples=30)
 
 
 @cache

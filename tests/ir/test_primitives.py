@@ -98,7 +98,7 @@ def output_gradients(case: Case, frame: Frame) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", sorted({**DIFFERENTIABLE, **COMPOSED}))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(frame=frames)
 def test_derivative_against_central_differences(name: str, frame: Frame) -> None:
     case = {**DIFFERENTIABLE, **COMPOSED}[name](frame)
@@ -113,7 +113,7 @@ def test_derivative_against_central_differences(name: str, frame: Frame) -> None
 
 
 @pytest.mark.parametrize("name", sorted(CONSTANT))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(frame=frames)
 def test_no_gradient_passes_where_none_is_declared(name: str, frame: Frame) -> None:
     case = CONSTANT[name](frame)

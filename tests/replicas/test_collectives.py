@@ -27,7 +27,7 @@ def on_each(ranks: int, do: Callable[[ThreadTransport], None]) -> list[ThreadTra
     return transports
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(0, 23), st.integers(0, 2**31))
 def test_a_ring_gives_all_ranks_the_sum_and_the_same_bits(ranks: int, size: int, seed: int) -> None:
     given = np.random.default_rng(seed).normal(size=(ranks, size)).astype(np.float32)
@@ -46,7 +46,7 @@ def test_a_ring_gives_all_ranks_the_sum_and_the_same_bits(ranks: int, size: int,
         assert (4 * sum(s for s, _ in pieces), 4 * sum(r for _, r in pieces)) == (t.sent, t.received)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_arrays_of_any_length_are_gathered(sizes: list[int]) -> None:
     found: dict[int, list[np.ndarray]] = {}

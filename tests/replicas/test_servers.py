@@ -97,7 +97,7 @@ class Steps:
             mine.gather(None)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(RULES), st.integers(1, 4), st.integers(0, 2), st.integers(1, 3), st.integers(0, 2**31))
 def test_ranks_pull_what_one_process_would_have(
     rule: UpdateRule, workers: int, servers: int, machine: int, seed: int
@@ -131,7 +131,7 @@ def test_ranks_pull_what_one_process_would_have(
             np.testing.assert_allclose(slot, other, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(RULES[:3]), st.integers(1, 4), st.integers(1, 2), st.integers(0, 2**31))
 def test_a_worker_of_separate_servers_sends_what_it_touched_and_receives_what_it_reads(
     rule: UpdateRule, workers: int, servers: int, seed: int
@@ -151,7 +151,7 @@ def test_a_worker_of_separate_servers_sends_what_it_touched_and_receives_what_it
             assert traffic.received[f"node.{t.name}"] == row * read
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 4), st.integers(0, 2**31))
 def test_ranks_that_serve_as_well_move_all_but_their_own_part(ranks: int, seed: int) -> None:
     """Summed over ranks each way: of a dense parameter 2 (N - 1) b, of a table whatever lies on others."""
@@ -174,7 +174,7 @@ def test_ranks_that_serve_as_well_move_all_but_their_own_part(ranks: int, seed: 
         assert sum(x.received.get(full, 0) for x in steps.traffic) == 8 * t.shape[1] * away
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 40), min_size=1),
     st.dictionaries(st.sampled_from("uvwxyz"), st.integers(1, 40), min_size=1),

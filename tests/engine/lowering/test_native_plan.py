@@ -239,7 +239,7 @@ class Drawer:
         return Instance({"size": size}, {"T": t, "M": m}, {}, entry(0, 9))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.1)))
 def test_plans_of_drawn_expressions(seed: int, wild: float) -> None:
     drawer = Drawer(seed, wild)

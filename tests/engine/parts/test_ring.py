@@ -29,7 +29,7 @@ def ends() -> Iterator[tuple[Ring, Ring]]:
 PACKETS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=300)), max_size=30)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(PACKETS)
 def test_everything_arrives_once_and_in_order(packets: list[tuple[int, bytes]]) -> None:
     """The ring is much smaller than what goes through it."""

@@ -67,7 +67,7 @@ def _with_wanted(program: Program) -> st.SearchStrategy[tuple[Program, list[int]
     return st.tuples(st.just(program), wanted)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(programs().flatmap(_with_wanted), counts, st.integers(0, 2**32 - 1))
 def test_random_programs(drawn: tuple[Program, list[int]], counts: list[tuple[int, int]], seed: int) -> None:
     program, wanted = drawn

@@ -50,7 +50,7 @@ def turns(m: CostModel) -> dict[str, str]:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(models(), st.booleans())
 def test_the_search_is_never_worse_and_keeps_the_limits(m: CostModel, few: bool) -> None:
     start = m.estimate(turns(m))
@@ -63,7 +63,7 @@ def test_the_search_is_never_worse_and_keeps_the_limits(m: CostModel, few: bool)
     assert found == again
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(models(), st.integers(0, 5))
 def test_what_is_fixed_stays(m: CostModel, which: int) -> None:
     node = m.nodes[which % len(m.nodes)]
@@ -71,7 +71,7 @@ def test_what_is_fixed_stays(m: CostModel, which: int) -> None:
         assert search(m, turns(m), {node: label}).placement[node] == label
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(models())
 def test_few_placements_are_all_tried(m: CostModel) -> None:
     nodes = list(m.nodes)[:3]

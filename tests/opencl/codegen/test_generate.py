@@ -50,7 +50,6 @@ def random_cases(n: int) -> tuple[Case, ...]:
     @settings(
         max_examples=4 * n,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -61,7 +61,7 @@ class Peer:
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=sizes, peers=st.integers(1, 6), partitions=st.integers(1, 8), rounds=st.integers(0, 20))
 def test_after_p_rounds_and_a_drain_each_gradient_has_come_once(
     sizes: list[int], peers: int, partitions: int, rounds: int
@@ -89,7 +89,7 @@ def test_after_p_rounds_and_a_drain_each_gradient_has_come_once(
     assert sender.drain() == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes=sizes, peers=st.integers(1, 4), partitions=st.integers(1, 6), rounds=st.integers(1, 15))
 def test_without_accumulation_a_message_has_its_last_round_alone(
     sizes: list[int], peers: int, partitions: int, rounds: int
@@ -110,7 +110,7 @@ def test_without_accumulation_a_message_has_its_last_round_alone(
         assert sum(came) <= rounds * (-(-size // partitions))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), peers=st.integers(1, 4), size=st.integers(1, 12))
 def test_partitions_change_and_links_are_slow_and_still_each_comes_once(
     data: st.DataObject, peers: int, size: int
@@ -154,7 +154,7 @@ def test_partitions_change_and_links_are_slow_and_still_each_comes_once(
         assert found[peer].heard.clock == made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), size=st.integers(1, 10), partitions=st.integers(1, 5))
 def test_with_members_that_fail_and_return_nothing_comes_twice(
     data: st.DataObject, size: int, partitions: int
@@ -233,7 +233,6 @@ def test_rounds_without_rows_are_announced_without_values() -> None:
         assert found.counts.tolist() == [[0, 0], [3 * round, round]]
 
 
-@settings(deadline=None)
 @given(bound=st.integers(0, 5), speeds=st.lists(st.integers(1, 9), min_size=2, max_size=4), data=st.data())
 def test_nobody_is_further_ahead_than_the_bound_and_one(
     bound: int, speeds: list[int], data: st.DataObject

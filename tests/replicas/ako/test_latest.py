@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.replicas.ako.latest import Latest
 
 
-@settings(deadline=None)
 @given(length=st.integers(1, 7), made=st.integers(0, 30), data=st.data())
 def test_the_sum_is_that_of_the_latest_rounds(length: int, made: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(made)

@@ -107,7 +107,7 @@ def gradient_of(number: int, shape: tuple[int, ...]) -> np.ndarray:
     tau=st.integers(0, 3),
     depth=st.integers(1, 3),
 )
-@hypothesis_settings(max_examples=12, deadline=None)
+@hypothesis_settings(max_examples=12)
 def test_every_gradient_is_applied_exactly_once(
     ranks: int, servers: int, every: int, tau: int, depth: int
 ) -> None:

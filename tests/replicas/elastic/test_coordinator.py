@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.host.checkpointing import BEST, CHECKPOINT
@@ -347,7 +347,6 @@ def test_what_is_undone_and_what_a_coordinator_spent_are_told(
 @given(
     st.lists(st.integers(0, 60), max_size=30), st.integers(1, 40), st.sampled_from([b"", b'{"cut', b"9" * 50])
 )
-@settings(deadline=None)
 def test_a_journal_reads_the_same_from_its_end(sizes: list[int], block: int, end: bytes) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("amphw.replicas.elastic.journal._BLOCK", block)

@@ -48,7 +48,7 @@ def test_members_share_the_instances(mode: str, strategy: str, tmp_path: Path) -
 
 
 @given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(["async", "pipeline", "sync"]))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whoever_dies_wherever_no_instance_is_lost_or_doubled(
     seed: int, mode: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -192,7 +192,6 @@ def _drawn(examples: int, most: int, check: Any, kinds: Any) -> Any:
     """A test that draws instances and modes."""
     chosen = settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
