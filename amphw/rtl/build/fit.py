@@ -57,7 +57,7 @@ class Estimate:
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
 USB = {
     "full": {"luts": 1680, "ffs": 822, "brams": 1},
-    "high": {"luts": 1720, "ffs": 880, "brams": 3},  # 1,694 of an ECP5, 1,745 of a GW2A
+    "high": {"luts": 1720, "ffs": 880, "brams": 3},  # between 1,694 of an ECP5 and 1,745 of a GW2A
 }
 """What a link over Ethernet, or over USB of a speed, takes more of an ECP5 than a serial line, of which all
 builds are that estimates are made of: each was mapped, with words that go back as they come."""
