@@ -111,7 +111,7 @@ class Board:
     @property
     def target(self) -> Target:
         """The chip, for the tools."""
-        return self.chip.target
+        return replace(self.chip.target, brams=self.resources.brams)
 
     @property
     def is_system(self) -> bool:

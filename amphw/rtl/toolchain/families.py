@@ -16,7 +16,7 @@ from amphw.rtl.toolchain.pll import Pll, ehxplll, none, rpll, sb_pll40
 class Target:
     """A chip: its family (a key of `FAMILIES`); device, package and speed grade as nextpnr calls them.
 
-    series: of a Gowin chip, which its name does not tell.
+    series: of a Gowin chip, which its name does not tell. brams: its block memories.
     """
 
     family: str
@@ -24,6 +24,7 @@ class Target:
     package: str = ""
     speed: str = "6"
     series: str = ""
+    brams: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,10 @@ def _attributes(pin: Pin) -> str:
     return "".join(f" {name}={value}" for name, value in pin.attributes.items())
 
 
-_ECP5_BLOCKS = {"12k": 56, "25k": 56, "45k": 108, "85k": 208}
-"""Block memories by the size of the chip."""
-
-
 def _ecp5_placers(target: Target, counts: Mapping[str, int]) -> Sequence[Sequence[str]]:
     """The static placer makes half the wires of the default one, in half the time. But it moves cells apart
     by forces, and where nearly all block memories are taken (51 of 56), some stay in one place for ever."""
-    blocks = next(number for size, number in _ECP5_BLOCKS.items() if target.device.endswith(size))
-    return [["--placer", "static"], []] if counts["brams"] <= 7 / 8 * blocks else [[]]
+    return [["--placer", "static"], []] if counts["brams"] <= 7 / 8 * target.brams else [[]]
 
 
 FAMILIES: dict[str, Family] = {
