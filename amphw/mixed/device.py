@@ -53,6 +53,9 @@ from amphw.mixed.unavailable import Unavailable, unavailable
 if TYPE_CHECKING:  # it may not be built
     from amphw.cpu_runtime.native_plane import NativePlane
 
+REPLAY_ROOM = 2
+"""How many times the logged run's shared memory a replay sets aside, where the devices allow it."""
+
 
 class MixedDevice(PlaneDevice):
     """devices: by label, those beside the CPU, each of which offers a part. absent: by label, those that
@@ -203,7 +206,11 @@ class MixedDevice(PlaneDevice):
         ]
         arena = None
         if regional:
-            arena = Arena(min(part.shared_bytes(settings) for part in regional.values()))
+            sizes, limits = zip(*(part.shared_bytes(settings) for part in regional.values()), strict=True)
+            # A replay begins and ends frames in the log's order, but allocates in an order of its own: what
+            # the logged run had just room for may find its memory in pieces.
+            room = min(sizes) * (REPLAY_ROOM if self._logged is not None else 1)
+            arena = Arena(min(room, *limits))
         kind, _ = planes.chosen()
         self.log: list[Any] = []
         plane = kind(

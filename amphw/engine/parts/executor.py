@@ -126,9 +126,9 @@ class RegionPart(Protocol):
         """Why the node cannot be placed here; empty: it can."""
         ...
 
-    def shared_bytes(self, settings: Mapping[str, Any]) -> int:
-        """How large the memory should be that it shares with the engine. Raises AmphwError for a setting
-        that it cannot have."""
+    def shared_bytes(self, settings: Mapping[str, Any]) -> tuple[int, int]:
+        """How large the memory should be that it shares with the engine, and how large it may be. Raises
+        AmphwError for a setting that it cannot have."""
         ...
 
     def open(

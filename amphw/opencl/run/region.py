@@ -29,9 +29,9 @@ class OpenCLRegion:
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         return ""  # as a run on the device alone, it takes whatever there is
 
-    def shared_bytes(self, settings: Mapping[str, Any]) -> int:
+    def shared_bytes(self, settings: Mapping[str, Any]) -> tuple[int, int]:
         check_process()
-        return arena_bytes(self.found, settings)
+        return arena_bytes(self.found, settings), self.found.largest_allocation
 
     def open(
         self,
