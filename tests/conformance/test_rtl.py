@@ -64,6 +64,13 @@ def test_every_message_of_the_other_graphs(name: str) -> None:
     assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule(name), **SMALL)
 
 
+def test_updates_that_are_rounded_at_random_are_those_of_the_model() -> None:
+    """Every update of every parameter begins with a seed of its own, which the circuit computes itself."""
+    graph, instances = problem("tree-leaves")
+    formats = "q6.10,g=q4.12,round=stochastic"
+    assert_bit_identical(graph, instances, formats, rule("tree-leaves"), **SMALL)
+
+
 def test_inference_is_that_of_the_model() -> None:
     graph, instances = problem("tree-leaves")
     assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule("tree-leaves"), mode=Mode.INFER, **SMALL)

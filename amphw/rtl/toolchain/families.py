@@ -47,8 +47,9 @@ class Family:
 
     purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command for a target.
     cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
-    place: nextpnr's command for a target; it writes `placed`. placers: by the target and what a circuit takes
-    of it, options of that command, of which each is for where those before it do not come to an end.
+    place: nextpnr's command for a target; it writes `placed`. quickly: options of that command with which
+    circuits that leave enough block memories free are placed best, and soonest. easy_brams: the share of the
+    block memories that such a circuit takes at most.
     constraints: the lines for a port and its pin.
     constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
@@ -72,7 +73,8 @@ class Family:
     pack: Callable[[Target], Sequence[str]]
     bitstream: str
     pll: Callable[[Target], Pll]
-    placers: Callable[[Target, Mapping[str, int]], Sequence[Sequence[str]]] = lambda target, counts: [[]]
+    quickly: Sequence[str] = ()
+    easy_brams: float = 1.0
     levels: str = ""
     pairs: bool = False
     needs_pins: bool = False
@@ -83,12 +85,6 @@ class Family:
 
 def _attributes(pin: Pin) -> str:
     return "".join(f" {name}={value}" for name, value in pin.attributes.items())
-
-
-def _ecp5_placers(target: Target, counts: Mapping[str, int]) -> Sequence[Sequence[str]]:
-    """The static placer makes half the wires of the default one, in half the time. But it moves cells apart
-    by forces, and where nearly all block memories are taken (51 of 56), some stay in one place for ever."""
-    return [["--placer", "static"], []] if counts["brams"] <= 7 / 8 * target.brams else [[]]
 
 
 FAMILIES: dict[str, Family] = {
@@ -117,7 +113,10 @@ FAMILIES: dict[str, Family] = {
         pack=lambda t: ["yowasp-ecppack", "placed", "top.bit"],
         bitstream="top.bit",
         pll=lambda t: ehxplll,
-        placers=_ecp5_placers,
+        # Half the wires of the default placer, in half the time. But it moves cells apart by forces, and
+        # where nearly all block memories are taken (51 of 56), some stay in one place for ever.
+        quickly=["--placer", "static"],
+        easy_brams=7 / 8,
         levels="IO_TYPE",
         pairs=True,
     ),

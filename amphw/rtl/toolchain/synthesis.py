@@ -155,7 +155,7 @@ def synthesize(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
     netlist = _map(verilog, target)
-    placers = kind.placers(target, _counts(netlist, target))
+    easy = _counts(netlist, target)["brams"] <= kind.easy_brams * target.brams
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
     files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
@@ -169,7 +169,7 @@ def synthesize(
     placed = packed = None
     if place:
         tools = versions(kind.distribution, "Apycula")
-        commands = [[*placing, *options] for options in placers]
+        commands = [[*placing, *kind.quickly], placing] if kind.quickly and easy else [placing]
         product = key(netlist.name, *map(" ".join, commands), *files.values(), tools)
         placed = cached("placement", product, lambda folder: _place(folder, netlist, target, commands, files))
         if bitstream:
@@ -209,7 +209,7 @@ def _place(
 ) -> None:
     """Fill the folder with the report of placement and routing, and the placed circuit.
 
-    commands: of which the first counts that ends within _PATIENCE seconds; the last has all the time.
+    commands: the second is for where the first does not end within _PATIENCE seconds; one alone has all time.
     """
     with tempfile.TemporaryDirectory(prefix="amphw-placement-") as scratch:
         work = Path(scratch)
@@ -217,15 +217,10 @@ def _place(
         for name, text in files.items():
             (work / name).write_text(text)
         start, doing = time.perf_counter(), f"{target.device}, place and route"
-        *first, last = commands
-        for command in first:
-            try:
-                run(command, work, doing=doing, seconds=_PATIENCE)
-                break
-            except TookTooLongError:
-                continue
-        else:
-            run(last, work, doing=doing)
+        try:
+            run(commands[0], work, doing=doing, seconds=_PATIENCE if len(commands) > 1 else None)
+        except TookTooLongError:
+            run(commands[1], work, doing=doing)
         (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
         (folder / _PLACED).write_bytes(gzip.compress((work / "placed").read_bytes(), 6))
         shutil.copy2(work / "report.json", folder / "report.json")

@@ -27,6 +27,7 @@ from amphw.rtl.fixed.parameters import (
 )
 from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape, pause
 from amphw.rtl.gateware.controller.ports import FrameKind, MessageLayout, Run
+from amphw.rtl.gateware.lanes.multiply import wide_product
 from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS
 from amphw.rtl.isa.commands import LaneOp
 from amphw.rtl.isa.wire import Kind, Register
@@ -375,7 +376,12 @@ class Keeper(wiring.Component):
         return segment
 
     def _seed(self, m: Module, version: Any, segment: Any) -> Any:
-        """Where the random sequence of an update begins, as `amphw.rtl.fixed.parameters.lfsr_seed` has it."""
-        product, seed = Signal(32), Signal(32)
-        m.d.sync += [product.eq((version + 1) * SEED_OF_UPDATE), seed.eq((product + segment.salt) | 1)]
+        """Where the random sequence of an update begins, as `amphw.rtl.fixed.parameters.lfsr_seed` has it.
+
+        A version stands long before its update, so its product takes the cycles of a multiplier.
+        """
+        following, seed = Signal(32), Signal(32)
+        m.d.sync += following.eq(version + 1)
+        product, _ = wide_product(m, following.as_signed(), Const(SEED_OF_UPDATE, 32), "seed_product")
+        m.d.sync += seed.eq((product + segment.salt) | 1)
         return seed
