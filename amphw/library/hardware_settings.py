@@ -30,7 +30,7 @@ from amphw.rtl.build.boards import Board
 from amphw.rtl.build.fit import Fit, FitError
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.fixed.units import AccumulatorError
-from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.numbers.formats import DEFAULT, Formats
 from amphw.rtl.plan.remedies import LOGIC, MEMORY, Remedies
 
 RUN = "run.toml"
@@ -46,10 +46,6 @@ LEAST = {"steps": 1}
 
 EPOCHS = 2
 """After which widths are compared."""
-
-FORMATS = "q4.12"
-"""Where none are given: 4 bits before the point."""
-
 
 Tried = Callable[[RunConfig[Any], Formats], list[Fit]]
 """What fits with a configuration and number formats; FitError or GraphError where nothing does."""
@@ -234,7 +230,7 @@ class _Search:
 
     def _formats(self) -> Formats:
         known = self._chosen.get("formats")
-        return Formats.parse(known.value if known is not None else self._wanted.formats or FORMATS)
+        return Formats.parse(known.value if known is not None else self._wanted.formats or DEFAULT)
 
     def _configuration(self, chosen: Iterable[Setting]) -> RunConfig[Any]:
         """What was chosen lies above the model's settings, and below what was given."""

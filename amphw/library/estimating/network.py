@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from amphw.host.config import RunConfig
 
 
-FORMATS = "q4.12"
-
-
 def network_of(
     said: Said,
     assumed: Assumed | None,
@@ -55,15 +52,16 @@ def network_of(
 def circuit(said: Said, lanes: int, clock: float | None) -> Circuit:
     from amphw.estimate.network.devices import Circuit
     from amphw.rtl.build.boards import assumed
-    from amphw.rtl.numbers.formats import Formats
+    from amphw.rtl.numbers.formats import DEFAULT, Formats
     from amphw.rtl.timing.circuit import Circuits
 
-    return Circuit(lanes, clock or assumed().clock_hz, Circuits(Formats.parse(said.formats or FORMATS)))
+    return Circuit(lanes, clock or assumed().clock_hz, Circuits(Formats.parse(said.formats or DEFAULT)))
 
 
 def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
     """What is known of circuits, and how. said: option by the name of what it states."""
     from amphw.estimate.outcome import Origin
+    from amphw.rtl.numbers.formats import DEFAULT
 
     return {
         "lanes": Origin("stated", said.get("lanes") or said["listed"]),
@@ -74,7 +72,7 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
         "resources": Origin(
             "synthesised", "a line through builds of list reduction on ECP5 by Yosys, without momentum"
         ),
-        "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", FORMATS),
+        "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", DEFAULT),
         "clock": _clock_origin(said),
     }
 

@@ -23,11 +23,10 @@ from amphw.rtl.driver.udp_line import BITS_PER_S, SCHEME, UdpLine, parse
 from amphw.rtl.driver.word_line import WordLine
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.isa.word_frames import BAUD, BITS, BYTES
+from amphw.rtl.numbers.formats import DEFAULT
 from amphw.rtl.plan.hardware import HardwarePlan
 
 EXAMPLE = "board:/dev/ttyUSB0,circuit=FOLDER"
-
-FORMATS = "q4.12"
 
 PATIENCE, PATIENCE_OF_NETWORKS = 5.0, 30.0
 """Seconds for which a board may be silent that owes an answer: a network's cable may be plugged in again."""
@@ -107,7 +106,7 @@ def listed() -> dict[str, Capabilities | str]:
         except DeviceAbsentError as error:
             about[port] = str(error)
     notes = f"a circuit on an FPGA board: name a port, such as {EXAMPLE}; {ports_here()}"
-    return about or {"PORT": Capabilities("board:PORT", "fpga", formats=(FORMATS,), notes=notes)}
+    return about or {"PORT": Capabilities("board:PORT", "fpga", formats=(DEFAULT,), notes=notes)}
 
 
 def missing(port: str) -> str:
@@ -131,7 +130,7 @@ class BoardDevice(HardwareDevice):
         self.argument = argument
         self.about = Argument.parse(argument)
         self.circuit = Circuit.read(Path(self.about.circuit)) if self.about.circuit else None
-        super().__init__(self.circuit.formats if self.circuit else self.about.formats or FORMATS, nodes)
+        super().__init__(self.circuit.formats if self.circuit else self.about.formats or DEFAULT, nodes)
         self.built = self.circuit.nodes if self.circuit else None
         self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
         if why := missing(self.about.port):

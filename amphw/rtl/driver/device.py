@@ -35,7 +35,7 @@ from amphw.rtl.driver.parameters import ParameterLink
 from amphw.rtl.driver.watch import Watcher, who_waits
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.isa.wire import WORD, Fault, Kind, pack
-from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.numbers.formats import DEFAULT, Formats
 from amphw.rtl.plan.hardware import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.plan.sizing import memory_sizes
 
@@ -67,7 +67,7 @@ class HardwareDevice(ABC):
     built: Collection[str] | None = None
     """Nodes of its circuit, where that was built before."""
 
-    def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
+    def __init__(self, argument: str = DEFAULT, nodes: Collection[str] | None = None):
         self.formats, self.nodes = Formats.parse(argument), nodes
         self.border: Border = HostBorder(self)
         self.link: Link | None = None

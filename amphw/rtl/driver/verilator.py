@@ -19,11 +19,10 @@ from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart, lost_if_stuck
 from amphw.rtl.isa.wire import WORD
+from amphw.rtl.numbers.formats import DEFAULT
 from amphw.rtl.options import HardwareOptions
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
-
-FORMATS = "q4.12"
 
 GATES = "gates"
 LANES = (GATES, "model")
@@ -77,7 +76,7 @@ class VerilatorDevice(HardwareDevice):
     rate: LinkRate | None = None
     _use: LinkUse | None = None
 
-    def __init__(self, argument: str = FORMATS, nodes: Collection[str] | None = None):
+    def __init__(self, argument: str = DEFAULT, nodes: Collection[str] | None = None):
         formats, self.lanes = _parted(argument)
         super().__init__(formats, nodes)
         if lacking := missing("simulation"):
@@ -158,7 +157,7 @@ def _parted(argument: str) -> tuple[str, str]:
                 f"the device 'verilator:{argument}': lanes={value} is neither gates (the circuit as it is "
                 "built, the default) nor model (the same words in the same cycles, simulated faster)"
             )
-    return ",".join(formats) or FORMATS, lanes
+    return ",".join(formats) or DEFAULT, lanes
 
 
 class SimulatedPart(HardwarePart):

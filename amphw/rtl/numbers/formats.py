@@ -24,6 +24,10 @@ FINEST, COARSEST = 24, 2
 """Bits behind the point that a format may have."""
 
 
+DEFAULT = "q4.12"
+"""Formats where none are given."""
+
+
 class FormatError(AmphwError):
     """A format that is not one, or that cannot hold what it is needed for."""
 

@@ -30,7 +30,7 @@ _CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
 _GLOBAL = re.compile(r"[$]glbnet[$]|_[$]glb_clk|[$]TRELLIS_IO_IN|_[$]SB_IO_IN.*")
 """What nextpnr adds to the name of a clock's net, at either end."""
 _PATIENCE = 1800
-"""Seconds for a placer that may not come to an end; a whole device takes minutes."""
+"""Seconds for a placement that may not come to an end; a whole device takes minutes."""
 _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
 """Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
 
@@ -155,7 +155,7 @@ def synthesize(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
     netlist = _map(verilog, target)
-    easy = _counts(netlist, target)["brams"] <= kind.easy_brams * target.brams
+    spare = target.brams - _counts(netlist, target)["brams"]
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
     files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
@@ -169,7 +169,9 @@ def synthesize(
     placed = packed = None
     if place:
         tools = versions(kind.distribution, "Apycula")
-        commands = [[*placing, *kind.quickly], placing] if kind.quickly and easy else [placing]
+        commands = [[*placing, *kind.quickly], placing] if kind.quickly else [placing]
+        if spare < kind.spare_brams:
+            commands.reverse()
         product = key(netlist.name, *map(" ".join, commands), *files.values(), tools)
         placed = cached("placement", product, lambda folder: _place(folder, netlist, target, commands, files))
         if bitstream:

@@ -9,7 +9,8 @@ from amphw.ir.config_fields import picked
 from amphw.ir.device import DeviceOptions
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
-from amphw.rtl.driver.verilator import FORMATS, VerilatorDevice
+from amphw.rtl.driver.verilator import VerilatorDevice
+from amphw.rtl.numbers.formats import DEFAULT
 from amphw.rtl.options import HardwareOptions
 from amphw.rtl.plan.hardware import Sizes
 from tests.rtl.cases import problem
@@ -21,8 +22,8 @@ pytest.importorskip("amaranth")
     ("argument", "formats", "lanes"),
     [
         ("q6.10", "q6.10", "gates"),
-        ("lanes=model", FORMATS, "model"),
-        ("lanes=gates", FORMATS, "gates"),
+        ("lanes=model", DEFAULT, "model"),
+        ("lanes=gates", DEFAULT, "gates"),
         ("q6.10,g=q4.12,lanes=model", "q6.10,g=q4.12", "model"),
         ("q6.10, lanes = model ,g=q4.12", "q6.10,g=q4.12", "model"),
     ],

@@ -147,7 +147,7 @@ def test_another_placer_is_taken_where_one_does_not_come_to_an_end(
     assert first == [*second, "--placer", "static"]
 
 
-@pytest.mark.parametrize(("brams", "placer"), [(2, ["--placer", "static"]), (1, [])])
+@pytest.mark.parametrize(("brams", "placer"), [(9, ["--placer", "static"]), (8, [])])
 def test_where_few_block_memories_are_left_the_placer_is_another(
     brams: int, placer: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
