@@ -86,7 +86,7 @@ def table(boards: dict[str, Any]) -> str:
         if "refused" in found:
             lines.append(f"| `{name}` | none: {found['refused']} | | |")
             continue
-        said = "".join(f", `{key.partition('.')[2]}={value}`" for key, value in found["settings"].items())
+        said = "".join(f", `{key.rpartition('.')[2]}={value}`" for key, value in found["settings"].items())
         share = ", ".join(f"{found['device_share'][r]:.0%} {r}" for r in ("luts", "ffs", "dsps", "brams"))
         keys = f"{found['keys']} key{'s' * (found['keys'] > 1)}"
         lines.append(
