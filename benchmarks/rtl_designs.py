@@ -104,7 +104,9 @@ def vector_unit(address_bits: int) -> str:
     return verilog(Bench(VectorUnit(shape), "vector", address_bits), reset=False)
 
 
-def _device(name: str, lanes: int, hidden: int, keys: int, seeds: tuple[int, ...]) -> Design:
+def _device(
+    name: str, lanes: int, hidden: int, keys: int, seeds: tuple[int, ...], rounding: str = "nearest"
+) -> Design:
     """A whole circuit, for list reduction, at 100 MHz. Placing one takes minutes, and chance alone makes a
     tenth."""
     on, mhz = board("ulx3s-85f"), 100
@@ -112,11 +114,14 @@ def _device(name: str, lanes: int, hidden: int, keys: int, seeds: tuple[int, ...
     settings = (*SMALL_DEVICE, f"hidden={hidden}")  # the later of two counts
     return Design(
         name,
-        f"list reduction, hidden={hidden} batch=1, {lanes} lanes, {keys} keys",
+        f"list reduction, hidden={hidden} batch=1, {lanes} lanes, {keys} keys"
+        + (f", round={rounding}" if rounding != "nearest" else ""),
         on.name,
         mhz * MARGIN,
         lambda: device_verilog(
-            plan_of("list-reduction", settings, "q4.12", lanes, keys, on.name), on, clocking
+            plan_of("list-reduction", settings, f"{FORMATS},round={rounding}", lanes, keys, on.name),
+            on,
+            clocking,
         ),
         clocks=clocking.nets(),
         seeds=seeds,
@@ -153,6 +158,7 @@ DESIGNS = {
         ),
         Design("link-ice40", "serial link", "icebreaker", 24, lambda: verilog(Echo(12), reset=False)),
         _device("device-ecp5", 4, 8, 2, seeds=(1,)),
+        _device("device-stochastic-ecp5", 4, 8, 2, seeds=(1,), rounding="stochastic"),
         _device("device-16-ecp5", 16, 32, 16, seeds=(1, 2, 3)),
     )
 }
