@@ -155,7 +155,6 @@ def synthesize(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
     netlist = _map(verilog, target)
-    spare = target.brams - _counts(netlist, target)["brams"]
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
     files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
@@ -170,7 +169,7 @@ def synthesize(
     if place:
         tools = versions(kind.distribution, "Apycula")
         commands = [[*placing, *kind.quickly], placing] if kind.quickly else [placing]
-        if spare < kind.spare_brams:
+        if target.brams - _counts(netlist, target)["brams"] < kind.spare_brams:
             commands.reverse()
         product = key(netlist.name, *map(" ".join, commands), *files.values(), tools)
         placed = cached("placement", product, lambda folder: _place(folder, netlist, target, commands, files))
