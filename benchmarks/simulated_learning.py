@@ -3,10 +3,10 @@
     python benchmarks/simulated_learning.py [--out FOLDER] [--json FILE]
     python benchmarks/simulated_learning.py --run FOLDER --json FILE     of a run that is there
 
-`amphw train list-reduction --device cpu,verilator:lanes=model` with the settings below, which suit momentum,
-with updates of few rows: a GRU, whose values stay within q4.12. The bar is 85 % of the validation sequences
-within a quarter of an hour of training, on two cores. `--device cpu,fixed:q4.12` has the same arithmetic and
-is several times faster, to try other settings.
+`amphw train list-reduction --device cpu,verilator:lanes=model` with the settings below: the cell is updated
+after 16 messages, the head after each, and the rates of both fall to 0 when the last of the 300,000 sequences
+come. The bar is 85 % of the validation sequences within a quarter of an hour of training, on two cores. `--device cpu,fixed --set device.frame_cap=1` has the same arithmetic, is
+several times faster and, as the circuit does, serves one message at a time: to try other settings.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from amphw.host.run_folder import ENVIRONMENT, METRICS, RunFolder
 
 BAR, MINUTES = 0.85, 15
 SETTINGS = (
-    *("device.lanes=32", "cell=gru", "hidden=32", "embedding=8", "batch=8", "lr=0.1", "seed=1"),
-    *("min_update_interval=30", "update.nodes.head.min_update_interval=12", "schedule_steps=38000"),
-    *("epochs=2", "valid_instances=4000"),
+    *("device.lanes=32", "cell=gru", "hidden=32", "embedding=8", "batch=8", "seed=1"),
+    *("lr=0.7", "momentum=0.7", "update.clip=1", "min_update_interval=124", "schedule_steps=18750"),
+    *("update.nodes.head.min_update_interval=4", "update.nodes.head.schedule_steps=37500"),
+    *("epochs=3", "valid_instances=4000"),
 )
 
 
