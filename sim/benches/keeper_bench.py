@@ -19,7 +19,7 @@ from sim.models.keeper import UNITS, KeeperModel, owners
 from sim.models.link import header_bits
 from sim.streams import Receiver, Sender
 
-COUNTERS = 16
+COUNTERS = 1 << 16
 
 
 class Runs:
@@ -215,7 +215,10 @@ def random_requests(rng: np.random.Generator, number: int) -> list[dict[str, int
         made.append(
             {
                 "kind": kind, "unit": int(rng.integers(UNITS)), "place": place, "payload": payload,
-                "firing": int(rng.integers(4)), "state": state, "copy": int(rng.integers(16)),
+                "firing": int(rng.integers(4)), "state": state, "copy": int(rng.integers(1 << 16)),
+                # Only answered with.
+                "output": int(rng.integers(16)), "slot": int(rng.integers(256)),
+                "generation": int(rng.integers(256)),
             }
         )  # fmt: skip
     return made

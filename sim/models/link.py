@@ -157,7 +157,9 @@ def _spoiled(rng: np.random.Generator, header: list[int], model: LinkModel) -> l
     fields, s = unpack(header), model.shape
     name, bits = FIELDS[int(rng.integers(len(FIELDS)))]
     how = rng.random()
-    if how < 0.3 or (how < 0.6 and name == "words"):
+    if how < 0.02:  # as many words follow, up to all that there may be
+        return header_words({**fields, "words": fields["words"] ^ 1 << int(rng.integers(16))})
+    if how < 0.2 or (how < 0.6 and name == "words"):
         most = 32 if name == "words" else 1 << bits
         return header_words({**fields, name: int(rng.integers(most))})
     if how < 0.6:

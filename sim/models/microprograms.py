@@ -32,7 +32,8 @@ def random_program(rng: np.random.Generator, length: int) -> tuple[int, ...]:
 
 
 def _instruction(rng: np.random.Generator) -> Instruction:
-    code = Code(int(rng.choice([c for c in Code if c != Code.END])))
+    # What is set is seen where something is issued before it is set again.
+    code = Code(int(rng.choice([*(c for c in Code if c != Code.END), Code.ISSUE, Code.ISSUE])))
     parts = {p.name: int(rng.integers(p.low, p.high + 1)) for p in LAYOUT[code]}
     if "field" in parts:
         # A constant is wider than what a pointer holds.

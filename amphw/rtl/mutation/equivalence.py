@@ -16,7 +16,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,13 @@ Cell = dict[str, Any]
 class _Sink:
     """What must be the same: bits of which the first counts while one of the others is set, if there are any.
 
-    may: bits of a register, or of what is read from a memory, that may differ once this does: the higher
-    ones with it, which carries reach in the end; None: what differs here can be seen.
+    may: bits of a register, or of what is read from a memory, that differ once this does; None: what differs
+    here can be seen. above: the higher ones, which carries reach in the end.
     """
 
     bits: tuple[int, ...]
     may: tuple[int, ...] | None
+    above: tuple[int, ...] = ()
 
 
 def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 10) -> bool:
@@ -69,8 +70,16 @@ def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 10) -> bool:
     sinks = list(_sinks(netlist, cells))
     if _unseen(cells, sinks, mutant):
         return True
-    differ: set[int] = set()
     until = time.monotonic() + seconds
+    # Bit after bit a carry would take as many questions as there are bits.
+    return any(_induction(logic, sinks, mutant, until, at_once) for at_once in (False, True))
+
+
+def _induction(
+    logic: Mapping[str, Cell], sinks: Sequence[_Sink], mutant: Mutant, until: float, at_once: bool
+) -> bool:
+    """Whether it is proved before `until`. at_once: once a bit may differ, all above it may."""
+    differ: set[int] = set()
     for _ in range(_ROUNDS):
         miter, watched = _miter(logic, sinks, mutant, differ)
         if not watched:
@@ -82,10 +91,10 @@ def equivalent(netlist: Netlist, mutant: Mutant, seconds: int = 10) -> bool:
         if not found:
             return found is not None
         for which in found:
-            may = watched[which].may
-            if may is None:
+            sink = watched[which]
+            if sink.may is None:
                 return False
-            differ.update(may)
+            differ.update(sink.may, sink.above if at_once else ())
         if len(differ) > _MOST:
             return False
     return False
@@ -119,12 +128,9 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
             continue
         at = cell["connections"]
         if cell["type"] == "$dff":
-            # One after the other they would take as many questions as there are bits.
-            yield from (
-                _Sink((bit,), tuple(b for b in at["Q"][place:] if isinstance(b, int)))
-                for place, bit in enumerate(at["D"])
-                if isinstance(bit, int)
-            )
+            for place, bit in enumerate(at["D"]):
+                if isinstance(bit, int):
+                    yield _Sink((bit,), *_and_above([at["Q"]], place))
         elif cell["type"].startswith("$memwr"):
             enables = tuple(dict.fromkeys(bit for bit in at["EN"] if isinstance(bit, int)))
             always = "1" in at["EN"]
@@ -134,8 +140,8 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
                     yield _Sink((bit,) if always else (bit, *enables), None)
             for place, (bit, enable) in enumerate(zip(at["DATA"], at["EN"], strict=True)):
                 if isinstance(bit, int) and enable != "0":
-                    may = _read_back(cells, cell, place)
-                    yield _Sink((bit, enable) if isinstance(enable, int) else (bit,), may)
+                    bits = (bit, enable) if isinstance(enable, int) else (bit,)
+                    yield _Sink(bits, *_read_back(cells, cell, place))
         else:
             given = tuple(_of(cell, "output"))
             yield from (_Sink((bit,), given) for bit in _of(cell, "input"))
@@ -146,7 +152,16 @@ def _sinks(netlist: Netlist, cells: Mapping[str, Cell]) -> Iterator[_Sink]:
         yield from (_Sink((bit, *guard), None) for bit in bits if isinstance(bit, int))
 
 
-def _read_back(cells: Mapping[str, Cell], writes: Cell, place: int) -> tuple[int, ...] | None:
+def _and_above(words: Sequence[Sequence[Any]], place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The bits of words at a place, and those above it."""
+    at = [word[place] for word in words]
+    above = [bit for word in words for bit in word[place + 1 :]]
+    return tuple(b for b in at if isinstance(b, int)), tuple(b for b in above if isinstance(b, int))
+
+
+def _read_back(
+    cells: Mapping[str, Cell], writes: Cell, place: int
+) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
     """What is read of a bit that a memory is given, and of the higher ones, by ports of the same width."""
     reads = [
         cell["connections"]["DATA"]
@@ -154,8 +169,8 @@ def _read_back(cells: Mapping[str, Cell], writes: Cell, place: int) -> tuple[int
         if cell["type"].startswith("$memrd") and cell["parameters"]["MEMID"] == writes["parameters"]["MEMID"]
     ]
     if any(len(data) != len(writes["connections"]["DATA"]) for data in reads):
-        return None
-    return tuple(bit for data in reads for bit in data[place:] if isinstance(bit, int))
+        return None, ()
+    return _and_above(reads, place)
 
 
 def _unseen(cells: Mapping[str, Cell], sinks: Iterable[_Sink], mutant: Mutant) -> bool:
