@@ -25,6 +25,7 @@ def several(spread: Spread, model: str, on: Board, out: Path, build: Build | Non
     is built. Raises AmphwError where the folder cannot be written, and what building raises.
     """
     from amphw.rtl.build.board_files import prepare
+    from amphw.rtl.numbers.formats import DEFAULT
 
     prepare(out)
     files = {kind: str(path) for kind, path in spread.write(out).items()}
@@ -34,7 +35,9 @@ def several(spread: Spread, model: str, on: Board, out: Path, build: Build | Non
         _show(facts, on)
         for kind, path in files.items():
             say.print(f"{kind}: {path}")
-        simulated = [f"{label}=verilator:{spread.found.formats}" for label in spread.labels]
+        formats = str(spread.found.formats)
+        device = "verilator" if formats == DEFAULT else f"verilator:{formats}"
+        simulated = [f"{label}={device}" for label in spread.labels]
         say.print(f"to train on simulated circuits:\n  {_train(model, files, simulated)}")
     if build is not None:
         for k, each in enumerate(facts["boards"]):

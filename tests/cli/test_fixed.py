@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from amphw.cli.errors import plain_warnings
+from amphw.rtl.numbers.formats import DEFAULT
 
 SMALL = ["optimizer=momentum", "lr=0.05", "valid_instances=100"]
 
@@ -130,4 +131,4 @@ def test_formats_that_are_none_are_told_at_once(amphw) -> None:
 def test_the_device_is_listed(amphw) -> None:
     listed = json.loads(amphw("devices", "--json").stdout)["devices"]
     (mine,) = [each for each in listed if each["name"] == "fixed"]
-    assert mine["usable"] and mine["formats"] == ["q4.12"]
+    assert mine["usable"] and mine["formats"] == [DEFAULT]

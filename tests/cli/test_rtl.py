@@ -21,6 +21,7 @@ from amphw.models import get_model
 from amphw.rtl.build import board_files
 from amphw.rtl.build.boards import board
 from amphw.rtl.driver.verilator import VerilatorDevice
+from amphw.rtl.numbers.formats import DEFAULT
 from amphw.rtl.plan.hardware import Sizes
 from amphw.rtl.timing import measure
 from amphw.rtl.toolchain.synthesis import ClockRate, PathStep, Share, Synthesis
@@ -276,7 +277,7 @@ def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, few_boards, tm
         (("--formats", "q3.12"), "'q3.12' is no number format"),
         (("--set", "optimizer=adam"), "adam"),
         (("--set", "hidden=512", "--formats", "q4.12"), "node 'cell': sums of 1025 products"),
-        (("--set", "hidden=512"), "Even with formats=q4.12,acc=42,round=stochastic: It does not fit"),
+        (("--set", "hidden=512"), f"Even with formats={DEFAULT},acc=42,round=stochastic: It does not fit"),
         (("--lanes", "6"), "power of two"),
         (("--nodes", "cel"), "node 'cel': it is not in the graph"),
     ],
@@ -485,12 +486,12 @@ def test_a_model_that_no_board_holds_is_spread_over_several(amphw, asked, tmp_pa
     assert set(asked_for(cfg.device.place)) <= set(graph_of(model, cfg).nodes)
     for each in facts["boards"]:
         options = DeviceOptions(16, cfg.train.max_infer_keys, settings={"lanes": 16})
-        simulated = VerilatorDevice("q4.12", each["nodes"])
+        simulated = VerilatorDevice(nodes=each["nodes"])
         graph = graph_of(model, cfg)
         assert asdict(simulated.make_plan(graph, update_rules(cfg, graph), options).sizes) == each["sizes"]
     shown = amphw(*planned).stdout
     assert "board5  head" in shown and "cpu: cell_copy, cell_joined, relu, h0, sources" in shown
-    assert "amphw train list-reduction --config hw/run.toml --device cpu,board0=verilator:q4.12," in shown
+    assert "amphw train list-reduction --config hw/run.toml --device cpu,board0=verilator,board1=" in shown
 
 
 def test_a_run_goes_by_what_was_planned(amphw, asked, tiny, tmp_path: Path) -> None:

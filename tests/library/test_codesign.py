@@ -22,7 +22,7 @@ from amphw.library.codesign.search import SEEDS, Point, Search, training_setting
 from amphw.library.codesign.trials import FLOAT32, Result, Trial, trained
 from amphw.models import get_model
 from amphw.rtl.fixed.parameters import UPDATES
-from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.numbers.formats import DEFAULT, Formats
 
 EPOCHS = 12
 
@@ -121,7 +121,7 @@ def test_one_epoch_is_no_whole_training_in_every_round() -> None:
     )  # type: ignore[arg-type]
     found = search.run(None, None)
     assert {len(p.scores) for p in found.front} <= {1, SEEDS}
-    assert all(str(p.formats) != candidates.WIDE for p in found.front)
+    assert all(str(p.formats) != DEFAULT for p in found.front)
 
 
 def test_nothing_learns() -> None:
@@ -161,7 +161,7 @@ def test_candidates_are_near_what_was_seen(value: int, weight: int, gradient: in
 def test_what_a_circuit_needs_to_fit_all_formats_have() -> None:
     base = Formats.parse("q4.12,acc=41,round=stochastic")
     wide = candidates.first(base)
-    assert str(wide) == f"{candidates.WIDE},acc=41,round=stochastic"
+    assert str(wide) == f"{DEFAULT},acc=41,round=stochastic"
     assert {(f.accumulator, f.rounding) for f in candidates.candidates(wide)} == {(41, "stochastic")}
     assert candidates.variants(wide) == []
     assert [f.rounding for f in candidates.variants(Formats())] == ["nearest", "stochastic"]

@@ -10,9 +10,6 @@ from amphw.host.records import higher_is_better
 from amphw.library.codesign.trials import Result
 from amphw.rtl.numbers.formats import BITS, Format, Formats
 
-WIDE = "q10.6,w=q5.11,g=q6.10"
-"""In which a first run shows how large numbers become; wide enough for all models here."""
-
 MARGINS = {"value": (1, 2, 3, 0, 4), "weight": (0, 1), "gradient": (0, 1, -1)}
 """Bits before the point beyond those that the largest number of a short run needed. Values grow as long as a
 run learns; and rare large gradients may be cut off, where that makes the many small ones finer. A whole run
@@ -31,8 +28,8 @@ def like(formats: Formats, base: Formats) -> Formats:
 
 
 def first(base: Formats) -> Formats:
-    """Those of the run that shows what others need."""
-    return like(Formats.parse(WIDE), base)
+    """Those of the run that shows how large numbers become: the default ones hold those of all models here."""
+    return like(Formats(), base)
 
 
 def candidates(seen: Formats) -> list[Formats]:

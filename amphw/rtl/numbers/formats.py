@@ -24,10 +24,6 @@ FINEST, COARSEST = 24, 2
 """Bits behind the point that a format may have."""
 
 
-DEFAULT = "q4.12"
-"""Formats where none are given."""
-
-
 class FormatError(AmphwError):
     """A format that is not one, or that cannot hold what it is needed for."""
 
@@ -94,12 +90,13 @@ class Formats:
     which products are summed. sums: bits of a weight's gradient, summed over an interval; its point is that
     of value times gradient. master: bits of the weight that updates add to; the visible weight
     is its high half. rounding: "nearest", or "stochastic", which keeps no more than the visible weight and
-    rounds updates at random (LFSR).
+    rounds updates at random (LFSR). The defaults hold the numbers of all models here while they learn; other
+    formats may be finer where a model's numbers are small, which `amphw codesign` finds out.
     """
 
-    value: Format = Format(12)
-    weight: Format = Format(12)
-    gradient: Format = Format(14)
+    value: Format = Format(6)
+    weight: Format = Format(11)
+    gradient: Format = Format(10)
     accumulator: int = 40
     sums: int = 36
     master: int = 32
@@ -122,11 +119,15 @@ class Formats:
 
     @classmethod
     def parse(cls, text: str) -> Formats:
-        """`q4.12` for all that moves forward; behind commas what differs, such as `g=q2.14,master=24`."""
+        """`q4.12` for all that moves forward; behind commas what differs, such as `g=q3.13,master=24`.
+
+        Gradients are then `q2.14` if they are not named. Without a first format, what is not named is as in
+        `Formats()`.
+        """
         first, *others = [part.strip() for part in text.split(",")] if text.strip() else [""]
         found = cls()
         if first and "=" not in first:
-            found = replace(found, value=Format.parse(first), weight=Format.parse(first))
+            found = cls._all(Format.parse(first))
         elif first:
             others.insert(0, first)
         for part in others:
@@ -150,6 +151,11 @@ class Formats:
             found = replace(found, **{name: given})
         return found
 
+    @classmethod
+    def _all(cls, value: Format) -> Formats:
+        """What a text that names one format means."""
+        return cls(value, value, Format(14))
+
     @property
     def sums_frac(self) -> int:
         """Bits behind the point of a weight's summed gradient."""
@@ -165,7 +171,7 @@ class Formats:
         return self.master - BITS
 
     def __str__(self) -> str:
-        plain = Formats(value=self.value, weight=self.value)
+        plain = self._all(self.value)
         parts = [str(self.value)]
         for f in fields(self):
             if getattr(self, f.name) != getattr(plain, f.name) and f.name != "value":
@@ -183,3 +189,6 @@ _SHORT = {
     "round": "rounding",
 }
 _LONG = {name: short for short, name in _SHORT.items()}
+
+DEFAULT = str(Formats())
+"""Formats where none are given: all models here learn in them."""

@@ -23,7 +23,7 @@ from amphw.ir.start import starting_at
 from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.clipping import FormatWarning
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.numbers.formats import FormatError, Formats
+from amphw.rtl.numbers.formats import DEFAULT, FormatError, Formats
 from tests.cpu_runtime.graphs import mlp, rows
 
 RULE = UpdateRule(interval=7, optimizer="momentum", lr=0.05)
@@ -77,7 +77,7 @@ def test_formats_are_given_with_the_name() -> None:
     assert about.name == "fixed:q4.12,g=q1.15,master=24,round=stochastic"
     assert about.formats == ("q4.12,g=q1.15,master=24,round=stochastic",)
     assert Formats.parse(about.formats[0]) == made.formats
-    assert make_device("fixed").capabilities().name == "fixed:q4.12"
+    assert make_device("fixed").capabilities().name == f"fixed:{DEFAULT}"
     with pytest.raises(FormatError, match="'q4.13' is no number format; write qM.N with M"):
         make_device("fixed:q4.13")
 

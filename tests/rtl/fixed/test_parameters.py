@@ -246,5 +246,5 @@ def test_what_the_host_reads_comes_back_bit_for_bit(formats: str) -> None:
 )
 def test_what_the_update_unit_cannot_do_is_refused(rule: UpdateRule, message: str) -> None:
     with pytest.raises(GraphError) as error:
-        fixed_rule("n", rule, 15, Formats())
+        fixed_rule("n", rule, 15, Formats.parse("q4.12"))
     assert str(error.value) == message
