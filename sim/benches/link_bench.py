@@ -11,12 +11,14 @@ import numpy as np
 
 from amphw.rtl.gateware.controller.memory import ControlShape
 from amphw.rtl.isa.memory import READ_LATENCY
-from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack, unpack
+from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, Kind, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.models.link import Header, LinkModel, header_bits, header_words, random_message
 from sim.streams import Receiver, Sender
 
 HEADER_BITS = 16 * HEADER_WORDS
+CARRIED = ("output", "unit", "place", "payload", "copy")
+"""Fields that a sender passes on, whatever they are."""
 
 
 class Engine:
@@ -167,6 +169,7 @@ class Link:
                     firing=int(rng.integers(1 << 16)),
                     state=int(rng.integers(1 << 32)),
                     words=words,
+                    **{name: int(rng.integers(1 << bits)) for name, bits in FIELDS if name in CARRIED},
                 )
             ),
             source,
