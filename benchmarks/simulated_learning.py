@@ -5,8 +5,9 @@
 
 `amphw train list-reduction --device cpu,verilator:lanes=model` with the settings below: the cell is updated
 after 16 messages, the head after each, and the rates of both fall to 0 when the last of the 300,000 sequences
-come. The bar is 85 % of the validation sequences within a quarter of an hour of training, on two cores. `--device cpu,fixed --set device.frame_cap=1` has the same arithmetic, is
-several times faster and, as the circuit does, serves one message at a time: to try other settings.
+come. The bar is 85 % of the validation sequences within a quarter of an hour of training, on two cores.
+`--device cpu,fixed --set device.frame_cap=1` has the same arithmetic, is several times faster and, as the
+circuit does, serves one message at a time: to try other settings.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def like(formats: Formats, base: Formats) -> Formats:
 
 
 def first(base: Formats) -> Formats:
-    """Those of the run that shows how large numbers become: the default ones hold those of all models here."""
+    """Those of the run that shows how large numbers become: the default ones, which are wide."""
     return like(Formats(), base)
 
 

@@ -31,5 +31,5 @@ def test_every_operation_has_a_recipe() -> None:
 )
 def test_refusals(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        VectorShape(**({"address_bits": 10, "count_bits": 8, "formats": Formats()} | changes))
+        VectorShape(**({"address_bits": 10, "count_bits": 8, "formats": Formats.parse("q4.12")} | changes))
     assert str(caught.value).startswith(message)
