@@ -90,8 +90,8 @@ class Formats:
     which products are summed. sums: bits of a weight's gradient, summed over an interval; its point is that
     of value times gradient. master: bits of the weight that updates add to; the visible weight
     is its high half. rounding: "nearest", or "stochastic", which keeps no more than the visible weight and
-    rounds updates at random (LFSR). The defaults hold the numbers of all models here while they learn; other
-    formats may be finer where a model's numbers are small, which `amphw codesign` finds out.
+    rounds updates at random (LFSR). The defaults are wide, so that little saturates; where a model's
+    numbers are small finer ones may do, which `amphw codesign` finds out.
     """
 
     value: Format = Format(6)
@@ -191,4 +191,4 @@ _SHORT = {
 _LONG = {name: short for short, name in _SHORT.items()}
 
 DEFAULT = str(Formats())
-"""Formats where none are given: all models here learn in them."""
+"""Formats where none are given."""
