@@ -267,7 +267,7 @@ def test_a_circuit_of_something_else_says_what_differs() -> None:
         (hardware_plan(graph, {"*": replace(RULE, lr=0.01)}, formats, SIZES), "rules of update: optimizer"),
         (
             hardware_plan(graph, {"*": RULE}, Formats(), SIZES),
-            "number formats: q4.12,g=q3.13 instead of q4.12",
+            f"number formats: {formats} instead of {Formats()}",
         ),
         (hardware_plan(graph, {"*": RULE}, formats, replace(SIZES, lanes=8)), "lanes: 4 instead of 8"),
         (hardware_plan(graph, {"*": RULE}, formats, SIZES, ["cell"]), "nodes: .* instead of cell"),
