@@ -91,10 +91,14 @@ def sequencer(firings: int, resets: int) -> Setup:
     return Setup("sequencer", make, "sequencer_bench", settings)
 
 
-def link(messages: int, cuts: int) -> Setup:
+def link(messages: int, cuts: int, payload: int = 1024) -> Setup:
+    """payload: words of memory, a power of two; one message takes nearly all of them."""
     shape = _control(places=32, table=128, slots=9, units=5, outputs=2, paths=2)
-    settings = {"shape": asdict(shape), "payload": 512, "own": 64, "messages": messages, "cuts": cuts}
-    return Setup("link", lambda: LinkPart(shape, 512), "link_bench", settings)
+    settings = {
+        "shape": asdict(shape), "payload": payload, "shared": 448, "own": 64,
+        "messages": messages, "cuts": cuts,
+    }  # fmt: skip
+    return Setup("link", lambda: LinkPart(shape, payload), "link_bench", settings)
 
 
 def memory(cycles: int) -> Setup:

@@ -79,7 +79,7 @@ class Link:
         given = settings()
         self.shape = ControlShape(**given["shape"])
         self.model = LinkModel(self.shape, given["payload"])
-        self.shared = given["payload"] - given["own"]
+        self.shared, self.most = given["shared"], given["payload"] - given["own"]
         # Half the slots and half the memory are for what is sent meanwhile.
         half = self.shape.slots // 2
         self.theirs, self.ours = range(half), range(half, self.shape.slots)
@@ -198,6 +198,31 @@ async def both_ways(dut: Any, paces: tuple[str, str, str], wrong: float) -> None
     counted("messages in", messages)
     counted("messages out", messages)
     counted("faults", len(link.model.faults))
+
+
+@cocotb.test()
+async def long(dut: Any) -> None:
+    """Messages up to as long as memory has room for, both ways; then the longest there is, dropped."""
+    link, rng = Link(dut, engine="rarely"), generator()
+    await link.bench.start()
+    await link.prepare(rng)
+    words, wanted = link.most - link.shared, list(link.sink.received)
+    known = {"slot": 0, "generation": link.model.generations[0]}
+    while words:
+        first = int(rng.integers(link.shared, link.most - words + 1))
+        content = rng.integers(0, 1 << 16, words).tolist()
+        link.send(pack(Kind.FORWARD, payload=first, words=words, **known) + content)
+        await link.settle()
+        wanted += link.job(unpack(pack(Kind.BACKWARD, payload=first, words=words)), first)
+        count = len(wanted)
+        await link.bench.until(lambda n=count: len(link.sink.received) >= n, 100_000, "a long message")
+        counted("long messages", 2)
+        words //= 2
+    late = {"slot": 0, "generation": known["generation"] ^ 1}
+    link.send(pack(Kind.FORWARD, words=(1 << 16) - 1, **late) + [0] * ((1 << 16) - 1))
+    link.send(random_message(rng, link.model, link.theirs, link.low, 0.0))
+    await link.settle()
+    assert link.sink.received == wanted
 
 
 @cocotb.test()

@@ -26,7 +26,8 @@ from amphw.rtl.mutation.play import Said, Script, Subject
 from amphw.rtl.plan.hardware import HardwarePlan
 from sim.recorder import Recorder
 from sim.replay import drive
-from tests.graphs.cases import CASES
+from tests.graphs import message_passing
+from tests.graphs.cases import CASES, Case
 
 FORMATS = "q6.10,g=q4.12"
 KEYS = 4
@@ -38,11 +39,34 @@ BESIDE = ("lanes", "vector", "sequencer", "keeper", "receiver", "sender", "gener
 """Instances with benches of their own."""
 
 
+MANY = 33_000
+"""Messages for one firing: more than half of what a join counts to."""
+
+
+def _networks(rng: np.random.Generator) -> list[Instance]:
+    """Two small ones, one that counts edges in hundreds, and more of any size."""
+    ends = rng.integers(0, 40, (300, 2))
+    ends[:150, 0], ends[100:250, 1] = 7, 31  # most of them out of one node, or into one
+    arcs = [(int(a), int(b)) for a, b in ends]
+    return [
+        message_passing.instance(rng, 1, []),
+        message_passing.instance(rng, 2, [(0, 1), (0, 1), (0, 1)]),
+        message_passing.instance(rng, 40, arcs),
+        message_passing.instance(rng, 5, [(1, 1), (1, 2), (2, 3), (1, 3), (1, 3)]),
+        message_passing.instance(rng, 6),
+        message_passing.instance(rng, 3, []),
+    ]
+
+
+PONDER = next(case for case in CASES if case.name == "fe-ponder")
+NETWORKS = Case("message-passing", lambda: message_passing.build(steps=2, most=(64, 512)), _networks)
+
+
 class Recorded:
     """A graph's device, and conversations with it."""
 
-    def __init__(self, name: str, optimizer: str, clip: float) -> None:
-        self.case = next(case for case in CASES if case.name == name)
+    def __init__(self, case: Case, optimizer: str, clip: float) -> None:
+        self.case = case
         self.graph = self.case.build()
         self.rules = {"*": UpdateRule(interval=INTERVAL, lr=0.05, optimizer=optimizer, clip=clip)}
         self.planner = VerilatorDevice(FORMATS)
@@ -74,6 +98,7 @@ class Recorded:
 
     def scripts(self) -> Sequence[Script]:
         instances, rng = self.instances(16), random.Random(7)
+        small = sorted(instances, key=lambda each: sum(map(np.size, each.tables.values())))
 
         def one_by_one(device: VerilatorDevice) -> None:
             for instance in instances:
@@ -89,9 +114,9 @@ class Recorded:
             device.counters()
 
         def together(device: VerilatorDevice) -> None:
-            for first in range(0, len(instances), KEYS):
+            for first in range(0, len(small), KEYS):
                 # All are begun before any of them is through: no slot is used again before all are free.
-                drive(device, instances[first : first + KEYS], KEYS, Mode.TRAIN)
+                drive(device, small[first : first + KEYS], KEYS, Mode.TRAIN)
                 device.update()
 
         def mixed(device: VerilatorDevice) -> None:
@@ -99,6 +124,9 @@ class Recorded:
                 anywhere(device, instance, Mode.TRAIN, rng)
                 device.update()
             anywhere(device, instances[2], Mode.INFER, rng)
+
+        def counted(device: VerilatorDevice) -> None:
+            anywhere(device, small[0], Mode.INFER, rng)
 
         trained = self.turns(one_by_one)
         return [
@@ -110,6 +138,8 @@ class Recorded:
             Script("infers", self.turns(infers), (1.0, 0.7)),
             Script("trains, updates when told to, infers", self.turns(mixed), (0.9, 0.6)),
             Script("is asked what it has counted", self.turns(counts), judge=same_counts),
+            Script("trains, words go slowly", trained, (1.0, 0.03), 40, seed=3),
+            Script("infers what waits for many messages", many(self.turns(counted))),
             Script("is told what is wrong, and asked", [(0, wrong(self.plan))], (0.8, 0.5), 4),
         ]
 
@@ -127,6 +157,25 @@ def anywhere(device: VerilatorDevice, instance: Instance, mode: Mode, rng: rando
     device._arenas = tuple(Arena(rng.randint(first, end - size), end) for first, end, size in rooms)  # type: ignore[assignment]
     device.submit(rng.randrange(KEYS), rng.randrange(256), instance, mode)
     device.drain()
+
+
+def many(turns: Sequence[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """The same for an instance of which one firing waits for so many messages of the host as `MANY` more."""
+    found: list[tuple[int, list[int]]] = []
+    wanted = -1
+    for after, words in turns:
+        said: list[int] = []
+        for message in Messages().cut(np.array(words, np.uint16)):
+            cut = message.tolist()
+            header = header_of(cut[:HEADER_WORDS])
+            kind = header.pop("kind")
+            if kind == Kind.FIRINGS and header["state"] == header["copy"] == 1 and wanted < 0:
+                wanted = header["firing"]
+                cut = pack(Kind.FIRINGS, **{**header, "state": 1 + MANY})
+            said += cut * (1 + MANY if kind == Kind.FORWARD and header["firing"] == wanted else 1)
+        found.append((after, said))
+    assert wanted >= 0
+    return found
 
 
 def same_counts(wanted: Said, said: Said) -> str:
@@ -225,11 +274,11 @@ def wrong(plan: HardwarePlan) -> list[int]:
 
 
 @cache
-def recorded(name: str, optimizer: str, clip: float) -> Recorded:
-    return Recorded(name, optimizer, clip)
+def recorded(case: Case, optimizer: str, clip: float) -> Recorded:
+    return Recorded(case, optimizer, clip)
 
 
-def device(name: str, graph: str, optimizer: str, clip: float, share: int) -> Subject:
+def device(name: str, graph: Case, optimizer: str, clip: float, share: int) -> Subject:
     return Subject(
         name,
         lambda: Device(recorded(graph, optimizer, clip).plan, True),

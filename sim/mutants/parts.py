@@ -22,7 +22,7 @@ def parts() -> list[Recorded]:
         replayed(
             sequencer(firings=700, resets=100), 60, guards={"current": "top.finished", "rows": "top.finished"}
         ),
-        replayed(link(messages=2500, cuts=30), 130),
+        replayed(link(messages=2500, cuts=30, payload=1 << 15), 130),
         replayed(memory(cycles=15_000), 20),
         replayed(activity(bits=9, rounds=400, cycles=40), 30),
         replayed(uart(), 60),

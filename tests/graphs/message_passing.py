@@ -43,7 +43,7 @@ from amphw.ir.nodes import NPT, PPT, Loss, Source
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Params, ParamSpec, Program, Value, trace
 from amphw.ir.routing import Bcast, Cond, Flatmap, Isu, Phi
-from amphw.ir.state import StateType, state_field
+from amphw.ir.state import FieldType, StateType, state_field
 
 KINDS, TYPES, CLASSES = 4, 3, 3
 MAX_NODES, MAX_EDGES = 16, 64
@@ -55,10 +55,16 @@ in_off, in_edge, in_pos = table("in_off"), table("in_edge"), table("in_pos")
 type_off, type_edge, kind = table("type_off"), table("type_edge"), table("kind")
 
 out_degree, in_degree = out_off(v + 1) - out_off(v), in_off(v + 1) - in_off(v)
-V = state_field("v", nodes, MAX_NODES)
-E = state_field("e", edges, MAX_EDGES)
-J = state_field("j", out_degree, MAX_EDGES)
-IN = state_field("j", in_degree, MAX_EDGES)
+
+
+def _fields(most: tuple[int, int]) -> tuple[FieldType, FieldType, FieldType, FieldType]:
+    """The node, the edge, and which of a node's edges it is, on the way out and in."""
+    return (
+        state_field("v", nodes, most[0]),
+        state_field("e", edges, most[1]),
+        state_field("j", out_degree, most[1]),
+        state_field("j", in_degree, most[1]),
+    )
 
 
 def instance(rng: np.random.Generator, n: int = 6, arcs: Sequence[tuple[int, int]] | None = None) -> Instance:
@@ -90,7 +96,8 @@ def _offsets(column: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.bincount(column, minlength=n))]).astype(np.int64)
 
 
-def _schema() -> Schema:
+def _schema(most: tuple[int, int] = (MAX_NODES, MAX_EDGES)) -> Schema:
+    node, edge, outgoing, incoming = _fields(most)
     offsets, edge_table = TableType((nodes + 1,), edges + 1), TableType((edges,), edges)
     tables = {
         "kind": TableType((nodes,), lift(KINDS)),
@@ -105,9 +112,13 @@ def _schema() -> Schema:
         "type_edge": edge_table,
         "label": TableType((lift(1),), lift(CLASSES)),
     }
-    by_destination = Axiom("in_off csr_of dst[in_edge]", (V, IN), dst(in_edge(in_off(v) + j)), v)
-    axioms = (csr_of("out_off", "src", V, J), permutation("in_pos", "in_edge", E), by_destination)
-    return Schema({"nodes": MAX_NODES, "edges": MAX_EDGES}, tables, axioms=axioms)
+    by_destination = Axiom("in_off csr_of dst[in_edge]", (node, incoming), dst(in_edge(in_off(v) + j)), v)
+    axioms = (
+        csr_of("out_off", "src", node, outgoing),
+        permutation("in_pos", "in_edge", edge),
+        by_destination,
+    )
+    return Schema({"nodes": most[0], "edges": most[1]}, tables, axioms=axioms)
 
 
 # --- what both ways share: the programs that own parameters -------------------------------------
@@ -162,29 +173,31 @@ def _head(g: Graph, hidden: int) -> None:
 # --- one message a node, one an edge ------------------------------------------------------------
 
 
-def build(hidden: int = 4, steps: int = 2) -> Graph:
-    g = Graph("message-passing", _schema())
+def build(hidden: int = 4, steps: int = 2, most: tuple[int, int] = (MAX_NODES, MAX_EDGES)) -> Graph:
+    """most: nodes and edges of an instance."""
+    node, edge, outgoing, _ = _fields(most)
+    g = Graph("message-passing", _schema(most))
     step = state_field("k", steps)
     ports = tuple(f"type{c}" for c in range(TYPES))
     with g.region("nodes", "map", "v"):
-        g.add(Source("nodes", StateType((V,))))
+        g.add(Source("nodes", StateType((node,))))
         g.add(_embed(hidden, kind(v)))
         with g.region("steps", "loop", "k"):
             # v is dropped and added again so that it stands behind k, where the Group puts it too.
-            g.add(Isu("enter", StateMap(drop={"v": v}, add=((step, Const(0)), (V, v)))))
+            g.add(Isu("enter", StateMap(drop={"v": v}, add=((step, Const(0)), (node, v)))))
             g.add(Phi("phi"))
             g.add(Bcast("fork"))
             with g.region("edges", "map", "e"):
                 leave_node = StateMap(
-                    drop={"v": src(e), "j": e - out_off(src(e))}, add=((E, out_off(v) + j),)
+                    drop={"v": src(e), "j": e - out_off(src(e))}, add=((edge, out_off(v) + j),)
                 )
-                g.add(Flatmap("scatter", J, leave_node))
+                g.add(Flatmap("scatter", outgoing, leave_node))
                 g.add(Cond("type?", kind_of_edge(e), ports))
                 for c in range(TYPES):
                     g.add(_edge(c, hidden))
                 g.add(Phi("merge", ports))
                 # The way back: the member's position counts from the first in-edge of the node.
-                arrive = StateMap(drop={"e": in_edge(in_off(v) + Field(MEMBER))}, add=((V, dst(e)),))
+                arrive = StateMap(drop={"e": in_edge(in_off(v) + Field(MEMBER))}, add=((node, dst(e)),))
                 position = in_pos(e) - in_off(dst(e))
                 gru = _gru(hidden, members=True)
                 g.add(Group("update", arrive, position, in_degree, init=True, program=gru))

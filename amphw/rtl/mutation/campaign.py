@@ -6,16 +6,18 @@ where it was, and one whose circuits and benches are what they were has nothing 
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from amphw.rtl.mutation import equivalence
-from amphw.rtl.mutation.equivalence import equivalent
+from amphw.rtl.mutation import equivalence, gates, machine
+from amphw.rtl.mutation.equivalence import Prover
 from amphw.rtl.mutation.netlist import Mutant, Netlist, sample
 from amphw.rtl.mutation.play import Outcome
 from amphw.rtl.toolchain.build_cache import cache_root, key
@@ -27,8 +29,7 @@ BATCH = 300
 """Mutants in one library: compiling takes a quarter of a minute, and longer the more there are."""
 
 _SHOWN_S = 20.0
-_PROOF_S = 4  # of a survivor; most proofs that succeed take one
-_PROVER = key(Path(equivalence.__file__).read_text())
+_PROVER = key(*(inspect.getsource(module) for module in (equivalence, gates, machine)))
 
 
 class Judging(Protocol):
@@ -134,9 +135,10 @@ def _judged(
     late: Callable[[], bool],
 ) -> Iterator[Found]:
     """What is found of each, those that are known first, until it is too late for the others."""
+    prover = cache(lambda: Prover(opened.netlist))  # of a circuit without survivors there is none
     for mutant in chosen:
         if mutant.name in known:
-            yield _proved_again(known[mutant.name], opened.netlist, mutant, path)
+            yield _proved_again(known[mutant.name], prover, mutant, path)
     left = [mutant for mutant in chosen if mutant.name not in known]
     path.parent.mkdir(parents=True, exist_ok=True)
     for first in range(0, len(left), BATCH):
@@ -146,7 +148,7 @@ def _judged(
         judging = opened.with_mutants(batch)
         for number, mutant in enumerate(batch, 1):
             outcome = judging.outcome(number)
-            same = not outcome.how and equivalent(opened.netlist, mutant, _PROOF_S)
+            same = not outcome.how and prover().equivalent(mutant)
             each = {
                 "name": mutant.name,
                 "prover": _PROVER,
@@ -161,11 +163,11 @@ def _judged(
                 return
 
 
-def _proved_again(each: Found, netlist: Netlist, mutant: Mutant, path: Path) -> Found:
+def _proved_again(each: Found, prover: Callable[[], Prover], mutant: Mutant, path: Path) -> Found:
     """What was found of a mutant, but for a survivor of which other proofs may know better by now."""
     if _fate(each) != "survived" or each.get("prover") == _PROVER:
         return each
-    each = {**each, "prover": _PROVER, "equivalent": equivalent(netlist, mutant, _PROOF_S)}
+    each = {**each, "prover": _PROVER, "equivalent": prover().equivalent(mutant)}
     _keep(each, path)
     return each
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.mutation.equivalence import MEANS
+from amphw.rtl.mutation.machine import MEANS
 from amphw.rtl.mutation.netlist import SELECT, Mutant, Netlist, flat, with_mutants
 from amphw.rtl.mutation.play import Outcome
 from amphw.rtl.mutation.waves import Changes, changes

@@ -51,6 +51,31 @@ class Forgets(wiring.Component):
         return m
 
 
+class Waits(wiring.Component):
+    """Keeps a word when told to go and says it afterwards; while it waits it keeps whatever comes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"x": In(8), "go": In(1), "o": Out(stream.Signature(unsigned(8), always_ready=False))}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        kept = Signal(8)
+        with m.FSM(name="waits"):
+            with m.State("IDLE"):
+                m.d.sync += kept.eq(self.x)
+                with m.If(self.go):
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.sync += kept.eq(self.x + 1)
+                m.next = "SAY"
+            with m.State("SAY"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(kept)]
+                m.next = "IDLE"
+        return m
+
+
 def fault(netlist: Netlist, kind: str, mode: str, port: str, bit: int) -> Mutant:
     """The fault at the widest cell of a kind."""
     cells = netlist.module["cells"]
