@@ -122,8 +122,10 @@ def activity(bits: int, rounds: int, cycles: int) -> Setup:
     return Setup("activity", Narrow, "activity_bench", settings)
 
 
-def uart() -> Setup:
-    return Setup("uart", lambda: UartLink(8, depth=6), "uart_bench", {"divisor": 8, "depth": 6})
+def uart(spoilt: int = 5) -> Setup:
+    """spoilt: rounds of frames that are damaged."""
+    settings = {"divisor": 8, "depth": 6, "spoilt": spoilt}
+    return Setup("uart", lambda: UartLink(8, depth=6), "uart_bench", settings)
 
 
 ABOUT = {"mac": 0x024D_0000_0032, "ip": 0xC0A8_0132, "identity": 0x0123_4567_89AB_CDEF}

@@ -25,6 +25,6 @@ def parts() -> list[Recorded]:
         replayed(link(messages=2500, cuts=30, payload=1 << 15), 130),
         replayed(memory(cycles=15_000), 20),
         replayed(activity(bits=9, rounds=400, cycles=40), 30),
-        replayed(uart(), 60),
+        replayed(uart(spoilt=60), 60),
         replayed(ethernet(), 160, clocks=("clk", "rx_clk", "tx_clk")),
     ]

@@ -10,7 +10,8 @@ ever differs, the fault is equivalent. What is not offered, or not written, need
 
 A memory may also keep its words at other addresses than without the fault, if all who use it do the same.
 
-States that the circuit never gets into count as well, so what is not proved may still be equivalent.
+Of the states that the circuit never gets into only those of one state machine or register of one bit are left
+out (`Machine.never`); others count as well, so what is not proved may still be equivalent.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class _Induction:
         self.guards = machine.guards(gates, self.values)
         for guard in self.guards:
             gates.know(guard.now, guard.then)
+        for number in machine.never:
+            gates.tell(self.guards[number].now ^ 1)
         self.apart: dict[int, _Apart] = {}
         self.theirs: dict[int, int] = {}
         self.entered: dict[int, int] = {}

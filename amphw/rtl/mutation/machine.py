@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amphw.rtl.mutation.gates import Cell, Gates, ends, mapped
+from amphw.rtl.mutation.gates import Cell, Gates, Undecided, ends, mapped
 from amphw.rtl.mutation.netlist import Mutant, Netlist
 
 MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
@@ -15,6 +15,7 @@ MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
 
 _STATES = 8  # bits of the widest register of a state machine
 _CLOCKS = frozenset({"CLK", "RD_CLK"})
+_CONFLICTS = 10_000
 _REGISTERS = ("$dff", "$adff", "$aldff", "$dlatch", "$sr", "$ff")
 
 Pin = tuple[str, str, int]
@@ -260,6 +261,44 @@ class Machine:
             )
 
         return [Guard(holds(which, False), holds(which, True)) for which in self._conditions]
+
+    @cached_property
+    def never(self) -> frozenset[int]:
+        """The numbers of guards that induction shows to hold in no state that the circuit gets into."""
+        gates = Gates()
+        values = self.values(gates)
+        guards = self.guards(gates, values)
+        left = {number for number, each in enumerate(self._conditions) if not self._begins(each)}
+        active = {number: gates.free() for number in left}
+        for number, literal in active.items():
+            gates.know(guards[number].then)
+            gates.tell(literal ^ 1, guards[number].now ^ 1)
+        while left:
+            asked = gates.free()
+            gates.tell(asked ^ 1, *(guards[number].then for number in left))
+            try:
+                model, _ = gates.ask(asked, *(active[number] for number in left), conflicts=_CONFLICTS)
+            except Undecided:
+                return frozenset()
+            if model is None:
+                break
+            left -= {number for number in left if model[guards[number].then]}
+        return frozenset(left)
+
+    def _begins(self, condition: _Condition) -> bool:
+        """Whether it may hold in the beginning."""
+        return all(
+            self._initial.get(bit, "x") in ("x", str(condition.code >> place & 1))
+            for place, bit in enumerate(condition.bits)
+        )
+
+    @cached_property
+    def _initial(self) -> dict[int, str]:
+        found: dict[Any, str] = {}
+        for net in self.netlist.module["netnames"].values():
+            if init := net.get("attributes", {}).get("init"):
+                found.update(zip(net["bits"], reversed(str(init)), strict=False))
+        return found
 
     def guards_of(self, bit: int) -> list[int]:
         """The numbers of the guards of a register: those of its clock, in its instance or around or in that;
