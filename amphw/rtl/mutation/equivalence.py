@@ -78,6 +78,7 @@ class _Induction:
         cell = machine.cells[mutant.cell]
         self._stateful = stateful(cell)
         self._enters = cell["port_directions"][mutant.port] == "input"
+        self._leaves = self._stateful and not self._enters
         if self._stateful:
             cell = machine.port(mutant)
             mutant = replace(mutant, port="A" if self._enters else "Y")
@@ -139,45 +140,30 @@ class _Induction:
 
     def _put_in(self) -> set[int]:
         """Give the fault what is known by now; -> the bits that become others."""
-        given = {bit: self.theirs.get(bit, self.values[bit]) for bit in self._fault.given}
+        # A fault behind registers is given what they hold, not what is seen of them.
+        stored = {bit: each.theirs for bit, each in self.apart.items()}
+        known = self.theirs if not self._leaves else stored
+        given = {bit: known.get(bit, self.values[bit]) for bit in self._fault.given}
         self.gates.evaluate(self._fault, given)
         port = self._cell["connections"]
-        if not self._stateful:
-            made = {bit: given[bit] for bit in ends(self._cell, "output")}
-        elif self._enters:
+        if self._stateful and self._enters:
             self.entered = {place: given[bit] for place, bit in enumerate(port["Y"])}
             return set(ends(self._cell, "input"))
-        else:
+        if self._leaves:
             made = {bit: given[to] for bit, to in zip(port["A"], port["Y"], strict=True)}
+        else:
+            made = {bit: given[bit] for bit in ends(self._cell, "output")}
         fresh = {bit for bit, literal in made.items() if literal != self.theirs.get(bit, self.values[bit])}
         self.theirs.update((bit, made[bit]) for bit in fresh)
         return fresh | self.gates.follow(self.machine.logic, self.values, self.theirs, fresh, made)
 
     def _follow(self, bits: set[int]) -> set[int]:
         """What changes once registers may differ, in which nothing else has changed."""
-        stored = {bit: self.apart[bit].theirs for bit in bits}
-        if self._stateful and not self._enters:
-            # The fault is between the registers and all who look at them.
-            own = set(self._cell["connections"]["A"])
-            before = {bit: self.apart[bit].theirs for bit in own & set(self.apart)}
-            self.theirs.update((bit, literal) for bit, literal in stored.items() if bit not in own)
-            changed = self.gates.follow(self.machine.logic, self.values, self.theirs, bits - own, own)
-            given = {bit: before.get(bit, self.values[bit]) for bit in self._fault.given}
-            self.gates.evaluate(self._fault, given)
-            port = self._cell["connections"]
-            made = {bit: given[to] for bit, to in zip(port["A"], port["Y"], strict=True)}
-            fresh = {bit for bit in made if made[bit] != self.theirs.get(bit, self.values[bit])}
-            self.theirs.update((bit, made[bit]) for bit in fresh)
-            return (
-                (bits - own)
-                | changed
-                | fresh
-                | self.gates.follow(self.machine.logic, self.values, self.theirs, fresh, ())
-            )
-        self.theirs.update(stored)
+        seen = bits - set(self._cell["connections"]["A"]) if self._leaves else bits
+        self.theirs.update((bit, self.apart[bit].theirs) for bit in seen)
         but = () if self._stateful else ends(self._cell, "output")
-        changed = self.gates.follow(self.machine.logic, self.values, self.theirs, bits, but)
-        return bits | changed | self._put_in()
+        changed = self.gates.follow(self.machine.logic, self.values, self.theirs, seen, but)
+        return seen | changed | self._put_in()
 
     # --- what is asked ----------------------------------------------------------------------------
 

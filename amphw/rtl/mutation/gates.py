@@ -112,17 +112,15 @@ def _ordered(
     ports = module["ports"]
     named = dict(zip(ports.get("given", {}).get("bits", ()), inputs, strict=True))
 
-    def slot(bit: Any) -> int:
-        if not isinstance(bit, int):
-            return -1 if bit == "1" else -2  # what is not known is 0, in both circuits
-        return named.get(bit, bit + above)
+    def of(bit: Any) -> int:
+        return named.get(bit, bit + above) if isinstance(bit, int) else slot(bit)
 
     pending: dict[int, tuple[int, int | None]] = {}
     for cell in module["cells"].values():
         at = cell["connections"]
-        pending[slot(at["Y"][0])] = slot(at["A"][0]), slot(at["B"][0]) if "B" in at else None
+        pending[of(at["Y"][0])] = of(at["A"][0]), of(at["B"][0]) if "B" in at else None
     for bit, made in zip(outputs, ports["made"]["bits"], strict=True):
-        pending[bit] = slot(made), -1
+        pending[bit] = of(made), -1
     order: list[tuple[int, int, int | None]] = []
     done: set[int] = set()
     for first in list(pending):
@@ -141,6 +139,11 @@ def _ordered(
             order.append((what, a, b))
             stack.pop()
     return Mapped(tuple(order), frozenset(bit for bit in inputs if bit not in driven))
+
+
+def slot(bit: Any) -> int:
+    """Where a bit's literal is kept: constants lie below 0, and what is not known is 0, in both circuits."""
+    return bit if isinstance(bit, int) else -1 if bit == "1" else -2
 
 
 class Undecided(Exception):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amphw.rtl.mutation.gates import Cell, Gates, Undecided, ends, mapped
+from amphw.rtl.mutation.gates import Cell, Gates, Undecided, ends, mapped, slot
 from amphw.rtl.mutation.netlist import Mutant, Netlist
 
 MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
@@ -15,7 +15,7 @@ MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
 
 _STATES = 8  # bits of the widest register of a state machine
 _CLOCKS = frozenset({"CLK", "RD_CLK"})
-_CONFLICTS = 10_000
+_CONFLICTS = 10_000  # of a question about states
 _REGISTERS = ("$dff", "$adff", "$aldff", "$dlatch", "$sr", "$ff")
 
 Pin = tuple[str, str, int]
@@ -111,7 +111,7 @@ class Machine:
             if cell
             else self.netlist.module["ports"][port]["bits"][place]
         )
-        return bit if isinstance(bit, int) else (-1 if bit == "1" else -2)
+        return slot(bit)
 
     def port(self, mutant: Mutant) -> Cell:
         """The port of a register or a memory that has the fault, as a cell of logic with bits of its own."""
@@ -135,7 +135,7 @@ class Machine:
                 at = cell["connections"]
                 clock = at["CLK"][0], cell["parameters"]["CLK_POLARITY"]
                 for d, q in zip(at["D"], at["Q"], strict=True):
-                    yield q, (d if isinstance(d, int) else (-1 if d == "1" else -2), clock)
+                    yield q, (slot(d), clock)
 
     def _sinks(self) -> Iterator[Sink]:
         """What registers and memories are given, and what leaves the circuit."""
