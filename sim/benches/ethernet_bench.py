@@ -6,6 +6,7 @@ Three clocks: the circuit's, and two of 125 MHz that are not quite the same. The
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import cocotb
@@ -16,24 +17,38 @@ from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource
 
 from amphw.rtl.driver import datagram_end
 from amphw.rtl.driver.datagram_end import DatagramEnd
-from amphw.rtl.isa.datagrams import LONGEST, PORT, RING, About, Datagram, DatagramKind
+from amphw.rtl.isa.datagrams import FIRST, HEADER, LONGEST, PORT, RING, About, Datagram, DatagramKind, after
+from amphw.rtl.isa.word_frames import checksum
 from sim.bench import PACES, Bench, always, counted, generator, never, settings
 from sim.frames import PREAMBLE, End, datagram, opened, question, with_check
 from sim.streams import Receiver, Sender
 
 BOARD = End(settings()["mac"].to_bytes(6, "big"), settings()["ip"].to_bytes(4, "big"), PORT)
-HOST = End(bytes.fromhex("0250c2a1b2c3"), bytes([192, 168, 1, 1]), 40_001)
-OTHER = End(bytes.fromhex("0250c2a1b2c4"), bytes([192, 168, 1, 2]), 40_002)
 NANOSECOND = 1e-9
+LATE = 300_000
+"""Cycles after which a session begins late."""
 
 datagram_end.CALL = 0.002  # a START that is lost is repeated sooner: simulated time is dear
 
 
+def somebody() -> End:
+    """A host that may be anybody, of an address that is its own alone."""
+    mac, ip, port = random.randbytes(6), random.randbytes(4), random.randrange(1, 1 << 16)
+    return End(bytes([mac[0] & 0xFE]) + mac[1:], ip, port)
+
+
+def holder(host: End) -> str:
+    """As a circuit says whose session it is."""
+    return f"{'.'.join(map(str, host.ip))}:{host.port}"
+
+
 class Cards:
-    """The network's side. came: the payloads of datagrams with their receivers; frames: all others."""
+    """The network's side. host, other: two computers there. came: the payloads of datagrams with their
+    receivers; frames: all others."""
 
     def __init__(self, dut: Any) -> None:
         self.dut = dut
+        self.host, self.other = somebody(), somebody()
         self.source = GmiiSource(dut.rx_data, dut.rx_error, dut.rx_valid, dut.rx_clk)
         self.sink = GmiiSink(dut.tx_data, None, dut.tx_enable, dut.tx_clk)
         for each in (self.source, self.sink):
@@ -69,17 +84,18 @@ class Host:
     """The driver's end of a session at one of the cards, behind a network that loses, doubles, delays and
     damages datagrams, each with the probability of that name."""
 
-    def __init__(self, cards: Cards, who: End = HOST, session: int = 0, **chances: float) -> None:
-        self.cards, self.who, self.chances = cards, who, chances
+    def __init__(self, cards: Cards, who: End | None = None, session: int = 0, **chances: float) -> None:
+        self.cards, self.who, self.chances = cards, who or cards.host, chances
         self.end = DatagramEnd(session or random.randrange(1, 1 << 32), now())
         self.words: list[int] = []
-        self._late: list[bytes] = []
+        self._late: tuple[list[bytes], list[bytes]] = [], []  # to the host, to the circuit
 
     def _chance(self, what: str) -> bool:
         return random.random() < self.chances.get(what, 0.0)
 
-    def _through(self, data: bytes) -> list[bytes]:
-        """What becomes of a datagram in the network."""
+    def _through(self, data: bytes, to_circuit: bool) -> list[bytes]:
+        """What becomes of a datagram in the network, and of those that wait behind it."""
+        late, came = self._late[to_circuit], [data]
         for what in ("lose", "damage", "delay", "double"):
             if not self._chance(what):
                 continue
@@ -87,17 +103,16 @@ class Host:
             if what == "lose":
                 return []
             if what == "delay":
-                self._late.append(data)
+                late.append(came[0])
                 return []
             if what == "double":
-                return [data, data, *self._waited()]
-            at = random.randrange(len(data))
-            data = data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :]
-        return [data, *self._waited()]
-
-    def _waited(self) -> list[bytes]:
-        late, self._late = self._late, []
-        return late
+                came = [*came, *came]
+            else:
+                at = random.randrange(len(data))
+                came = [data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :]]
+        came += late
+        late.clear()
+        return came
 
     def drive(self) -> None:
         """Nothing is driven by the circuit's clock."""
@@ -105,10 +120,10 @@ class Host:
     def sample(self) -> None:
         for payload, to in [each for each in self.cards.came if each[1] == self.who]:
             self.cards.came.remove((payload, to))
-            for each in self._through(payload):
+            for each in self._through(payload, False):
                 self.end.hear(each, now())
         for data in self.end.due(now()):
-            for each in self._through(data):
+            for each in self._through(data, True):
                 self.cards.put(datagram(each, self.who, BOARD))
         self.words += self.end.take().tolist()
 
@@ -149,16 +164,26 @@ async def begun(bench: Bench, host: Host) -> None:
 async def who_has_the_address(dut: Any) -> None:
     """It is said to who has asked, once, and to nobody who has asked for another one."""
     bench, _, _, cards = await made(dut)
-    cards.put(question(OTHER, bytes([192, 168, 1, 51])))
-    cards.put(question(HOST, BOARD.ip))
+    cards.put(question(cards.other, bytes([192, 168, 1, 51])))
+    cards.put(question(cards.host, BOARD.ip))
     await bench.until(lambda: len(cards.frames) == 1, 3_000, "an answer")
     [frame] = cards.frames
-    assert frame[:14] == HOST.mac + BOARD.mac + b"\x08\x06"
+    assert frame[:14] == cards.host.mac + BOARD.mac + b"\x08\x06"
     assert frame[14:22] == bytes([0, 1, 8, 0, 6, 4, 0, 2])
-    assert frame[22:42] == BOARD.mac + BOARD.ip + HOST.mac + HOST.ip
+    assert frame[22:42] == BOARD.mac + BOARD.ip + cards.host.mac + cards.host.ip
     assert frame[42:] == bytes(18)
     await bench.step(500)
     assert len(cards.frames) == 1
+
+
+ANNOUNCED = (1, 2, 3, *(1 << bit for bit in range(2, 16)), *((1 << bit) - 2 for bit in range(3, 17)))
+"""Words that a datagram says to have and has not; the check is counted as some of them, or none is left."""
+
+
+def announced(data: bytes, words: int) -> bytes:
+    """A datagram without words that says it has so many, with the right check of what there is."""
+    header = data[: 2 * HEADER - 2] + words.to_bytes(2, "little")
+    return header + checksum(np.frombuffer(header, "<u2")).to_bytes(4, "little")
 
 
 @cocotb.test()
@@ -166,25 +191,26 @@ async def what_is_not_for_the_circuit_is_ignored(dut: Any) -> None:
     """Then it hears what is."""
     bench, _, _, cards = await made(dut)
     start = Datagram(DatagramKind.START, 7).encode()
-    good = datagram(start, HOST, BOARD)
+    good = datagram(start, cards.host, BOARD)
     elsewhere = End(BOARD.mac, bytes([192, 168, 1, 51]), PORT)
     for frame in (
-        datagram(start, HOST, End(bytes.fromhex("024d00000033"), BOARD.ip, PORT)),
-        datagram(start, HOST, elsewhere),
-        datagram(start, HOST, End(BOARD.mac, BOARD.ip, PORT + 1)),
-        datagram(start, HOST, BOARD, protocol=6),
-        datagram(start, HOST, BOARD, version=0x46),
-        datagram(start, HOST, BOARD, fragment=0x2000),
-        datagram(start, HOST, BOARD, fragment=0x0001),
-        datagram(start, HOST, BOARD, spoilt=0x0100),
+        datagram(start, cards.host, End(bytes.fromhex("024d00000033"), BOARD.ip, PORT)),
+        datagram(start, cards.host, elsewhere),
+        datagram(start, cards.host, End(BOARD.mac, BOARD.ip, PORT + 1)),
+        datagram(start, cards.host, BOARD, protocol=6),
+        datagram(start, cards.host, BOARD, version=0x46),
+        datagram(start, cards.host, BOARD, fragment=0x2000),
+        datagram(start, cards.host, BOARD, fragment=0x0001),
+        datagram(start, cards.host, BOARD, spoilt=0x0100),
         good[:12] + b"\x86\xdd" + good[14:],
         good + b"\0",  # of an odd number of bytes
-        datagram(start[:-2], HOST, BOARD),
-        datagram(start[:-1] + bytes([start[-1] ^ 1]), HOST, BOARD),
-        datagram(b"\0" + start[1:], HOST, BOARD),  # no mark
-        datagram(b"", HOST, BOARD),
-        question(HOST, BOARD.ip)[:20] + b"\0\2" + question(HOST, BOARD.ip)[22:],  # an answer
+        datagram(start[:-2], cards.host, BOARD),
+        datagram(start[:-1] + bytes([start[-1] ^ 1]), cards.host, BOARD),
+        datagram(b"\0" + start[1:], cards.host, BOARD),  # no mark
+        datagram(b"", cards.host, BOARD),
+        question(cards.host, BOARD.ip)[:20] + b"\0\2" + question(cards.host, BOARD.ip)[22:],  # an answer
         good[:30],
+        *(datagram(announced(start, words), cards.host, BOARD) for words in ANNOUNCED),
     ):
         cards.put(frame)
     wire = with_check(good)
@@ -201,23 +227,25 @@ async def what_is_not_for_the_circuit_is_ignored(dut: Any) -> None:
     assert said is not None and (said.kind, said.session, said.room) == (DatagramKind.STARTED, 7, RING)
     about = About.unpack(said.words)
     assert (about.mac, about.identity) == (settings()["mac"], settings()["identity"])
-    assert about.holder == "192.168.1.1:40001"
+    assert about.holder == holder(cards.host)
 
 
-async def exchanged(bench: Bench, source: Sender, sink: Receiver, host: Host, count: int) -> None:
-    """So many words each way, all of them, once and in order."""
+async def exchanged(
+    bench: Bench, source: Sender, sink: Receiver, host: Host, count: int, waiting: Sequence[int] = ()
+) -> None:
+    """So many words each way, all of them, once and in order, behind those that wait for the circuit."""
     outward, inward, before = words(count), words(count), len(sink.received)
     heard = len(host.words)
     source.send(outward)
     host.end.write(np.array(inward, np.uint16))
     await bench.until(
-        lambda: len(sink.received) >= before + count and len(host.words) >= heard + count,
+        lambda: len(sink.received) >= before + len(waiting) + count and len(host.words) >= heard + count,
         600_000,
         "the last word",
     )
     await bench.until(lambda: not host.end.waiting, 200_000, "the last word's confirmation")
     await bench.step(300)
-    assert sink.received[before:] == inward and host.words[heard:] == outward
+    assert sink.received[before:] == [*waiting, *inward] and host.words[heard:] == outward
 
 
 @cocotb.test()
@@ -247,7 +275,7 @@ async def a_bad_network(dut: Any, what: str, share: float) -> None:
     kinds = ["lose", "double", "delay", "damage"] if what == "all" else [what]
     host = joined(bench, Host(cards, **dict.fromkeys(kinds, share / len(kinds))))
     await begun(bench, host)
-    for _ in range(3):
+    for _ in range(5):
         await exchanged(bench, source, sink, host, 600)
 
 
@@ -257,10 +285,9 @@ async def a_flood_of_other_frames(dut: Any) -> None:
     bench, source, sink, cards = await made(dut, 40.0)
     host = joined(bench, Host(cards))
     await begun(bench, host)
+    elsewhere = End(bytes.fromhex("024d00000033"), bytes([192, 168, 1, 51]), PORT)
     for _ in range(40):
-        cards.put(
-            datagram(bytes(1400), OTHER, End(bytes.fromhex("024d00000033"), bytes([192, 168, 1, 51]), PORT))
-        )
+        cards.put(datagram(bytes(1400), cards.other, elsewhere))
     await exchanged(bench, source, sink, host, 1000)
 
 
@@ -280,6 +307,25 @@ async def a_circuit_that_takes_nothing(dut: Any) -> None:
     sink.pace = always
     await bench.until(lambda: len(sink.received) == len(sent), 60_000, "the last word")
     assert sink.received == sent
+
+
+@cocotb.test()
+async def a_host_that_sends_more_than_there_is_room_for(dut: Any) -> None:
+    """What is too much is dropped whole, and nothing that waits is overwritten."""
+    bench, source, sink, cards = await made(dut, 12.0, receiver=never)
+    host = joined(bench, Host(cards))
+    await begun(bench, host)
+    sent = words(RING + 1 - LONGEST // 2)  # and one of them on offer
+    host.end.write(np.array(sent, np.uint16))
+    await bench.until(lambda: not host.end.waiting, 60_000, "the last word's confirmation")
+    for count in (LONGEST, LONGEST // 2 + 1):
+        much = np.array(words(count), np.uint16)
+        number = after(FIRST, len(sent))
+        data = Datagram(DatagramKind.DATA, host.end.session, number, FIRST, words=much).encode()
+        cards.put(datagram(data, cards.host, BOARD))
+        await bench.step(3_000)
+    sink.pace = always
+    await exchanged(bench, source, sink, host, 300, sent)
 
 
 @cocotb.test()
@@ -303,21 +349,21 @@ async def a_host_that_does_not_listen(dut: Any) -> None:
 async def another_host_is_refused(dut: Any) -> None:
     """Until the first has ended its session, or has been silent; one that has no session is told so."""
     bench, source, sink, cards = await made(dut)
-    first, second = joined(bench, Host(cards)), Host(cards, OTHER)
+    first, second = joined(bench, Host(cards)), Host(cards, cards.other)
     await begun(bench, first)
     joined(bench, second)
     await bench.until(lambda: second.end.busy is not None, 20_000, "BUSY")
-    assert second.end.busy is not None and second.end.busy.holder == "192.168.1.1:40001"
+    assert second.end.busy is not None and second.end.busy.holder == holder(cards.host)
     await exchanged(bench, source, sink, first, 300)
     assert not second.end.open
-    cards.put(datagram(first.end.end(), HOST, BOARD))
+    cards.put(datagram(first.end.end(), cards.host, BOARD))
     bench.agents = tuple(agent for agent in bench.agents if agent is not first)
     await begun(bench, second)
     await exchanged(bench, source, sink, second, 300)
-    cards.put(datagram(Datagram(DatagramKind.DATA, first.end.session).encode(), HOST, BOARD))
+    cards.put(datagram(Datagram(DatagramKind.DATA, first.end.session).encode(), cards.host, BOARD))
     joined(bench, first)
     await bench.until(lambda: first.end.stranger is not None, 20_000, "STRANGER")
-    assert first.end.stranger is not None and first.end.stranger.holder == "192.168.1.2:40002"
+    assert first.end.stranger is not None and first.end.stranger.holder == holder(cards.other)
     await exchanged(bench, source, sink, second, 300)
 
 
@@ -331,7 +377,7 @@ async def a_host_that_has_died(dut: Any) -> None:
     source.send(words(900))
     await bench.step(3_000)
     bench.agents = bench.agents[:-1]
-    second = joined(bench, Host(cards, OTHER))
+    second = joined(bench, Host(cards, cards.other))
     await bench.until(lambda: second.end.open, settings()["hold"] + 20_000, "STARTED")
     assert second.end.busy is not None
     sink.pace = always
@@ -351,10 +397,57 @@ async def the_same_host_begins_anew(dut: Any) -> None:
         await begun(bench, host)
         await exchanged(bench, source, sink, host, 200 + number)
         # A START that comes twice begins nothing.
-        cards.put(datagram(Datagram(DatagramKind.START, number + 5).encode(), HOST, BOARD))
+        cards.put(datagram(Datagram(DatagramKind.START, number + 5).encode(), cards.host, BOARD))
         await exchanged(bench, source, sink, host, 200)
         assert len(host.end.about) == 1
         bench.agents = bench.agents[:-1]
+
+
+@cocotb.test()
+async def many_hosts_one_after_another(dut: Any) -> None:
+    """Each is answered at its address, in frames whose checks are right."""
+    bench, _, _, cards = await made(dut)
+    for session in range(1, 31):
+        host = somebody()
+        cards.put(datagram(Datagram(DatagramKind.START, session).encode(), host, BOARD))
+        await bench.until(lambda: len(cards.came) == 1, 3_000, "an answer")
+        [(payload, to)] = cards.came
+        said = Datagram.decode(payload)
+        assert to == host and said is not None and said.kind == DatagramKind.STARTED
+        assert About.unpack(said.words).holder == holder(host)
+        cards.came.clear()
+        cards.put(datagram(Datagram(DatagramKind.END, session).encode(), host, BOARD))
+
+
+@cocotb.test()
+async def how_long_a_host_may_be_silent(dut: Any) -> None:
+    """Another one gets the circuit no sooner and no later than it should."""
+    bench, _, _, cards = await made(dut)
+
+    async def answer(host: End) -> DatagramKind:
+        cards.came.clear()
+        cards.put(datagram(Datagram(DatagramKind.START, 9).encode(), host, BOARD))
+        await bench.until(lambda: len(cards.came) == 1, 3_000, "an answer")
+        said = Datagram.decode(cards.came[0][0])
+        assert said is not None
+        return said.kind
+
+    assert await answer(cards.host) == DatagramKind.STARTED
+    await bench.step(settings()["hold"] - 1_000)
+    assert await answer(cards.other) == DatagramKind.BUSY
+    await bench.step(1_000)
+    assert await answer(cards.other) == DatagramKind.STARTED
+
+
+@cocotb.test()
+async def a_session_that_begins_late(dut: Any) -> None:
+    """What it says of its beginning, the cycle, is right."""
+    bench, _, _, cards = await made(dut, 12.0)
+    await bench.step(LATE)
+    host = joined(bench, Host(cards))
+    await begun(bench, host)
+    [about] = host.end.about
+    assert LATE <= about.began < LATE + 3_000
 
 
 @cocotb.test()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amphw.rtl.isa.datagrams import LONGEST, About, Datagram, DatagramKind, after, ahead
+from amphw.rtl.isa.datagrams import FIRST, LONGEST, About, Datagram, DatagramKind, after, ahead
 from amphw.rtl.isa.wire import WORD
 
 CALL = 0.1
@@ -17,7 +17,7 @@ CALL = 0.1
 PING = 0.25
 """Seconds without a word from the host after which it asks for a sign of life, far fewer than HOLD."""
 
-SOONEST, FIRST, LATEST = 0.005, 0.1, 1.0
+SOONEST, AT_FIRST, LATEST = 0.005, 0.1, 1.0
 """Seconds after which words are sent again: at least, before anything is known, and at most."""
 
 REPEATS = 3
@@ -43,15 +43,17 @@ class DatagramEnd:
         self.again = 0
         self._asked: float | None = None  # since when an answer is awaited
         self._out = bytearray()  # words that are not confirmed, from number `_base` on
-        self._base = self._sent = self._room = 0  # words of these: sent, and that there is room for
-        self._expected, self._came = 0, list[np.ndarray]()
+        self._base = FIRST
+        self._sent = self._room = 0  # words of these: sent, and that there is room for
+        self._expected, self._came = FIRST, list[np.ndarray]()
         self._owes = False
         self._said = now - CALL  # when something was sent last
         self._since = now  # when words were sent of which none has been confirmed
-        self._wait, self._usual, self._mean, self._spread = FIRST, FIRST, 0.0, 0.0
+        self._wait, self._usual, self._mean, self._spread = AT_FIRST, AT_FIRST, 0.0, 0.0
         self._timed: tuple[int, float] | None = None  # words that were sent once, and when
-        self._most = 0  # the number behind the last word ever sent
-        self._repeats, self._mended = 0, 0
+        self._most = FIRST  # the number behind the last word ever sent
+        self._repeats = 0
+        self._mended: int | None = None  # that number when words counted as lost, until all are confirmed
 
     @property
     def open(self) -> bool:
@@ -110,9 +112,11 @@ class DatagramEnd:
             del self._out[: words * _BYTES]
             self._base, self._sent = said.taken, max(0, self._sent - words)
             self._since, self._repeats = now, 0
+            if self._mended is not None and _reached(self._base, self._mended):
+                self._mended = None
             self._measure(now)
             self._wait = self._usual  # what was repeated has arrived: there is no crowd to wait for
-        elif not len(said.words) and self._sent and ahead(self._base, self._mended) < 1 << 31:
+        elif not len(said.words) and self._sent and self._mended is None:
             # Each datagram that is not the next one is answered by what is still awaited.
             self._repeats += 1
             if self._repeats == REPEATS:
@@ -128,7 +132,7 @@ class DatagramEnd:
 
     def _measure(self, now: float) -> None:
         """How long answers take, as TCP judges it (RFC 6298): by words that were sent once alone."""
-        if self._timed is None or ahead(self._base, self._timed[0]) >= 1 << 31:
+        if self._timed is None or not _reached(self._base, self._timed[0]):
             return
         took, self._timed = now - self._timed[1], None
         if self._mean:
@@ -201,3 +205,8 @@ class DatagramEnd:
     def _rewind(self) -> None:
         """All that is on its way counts as lost."""
         self._sent, self._timed, self._repeats = 0, None, 0
+
+
+def _reached(number: int, other: int) -> bool:
+    """Whether a number is another one or behind it, both being on their way at nearly the same time."""
+    return ahead(number, other) < 1 << 31

@@ -1,10 +1,10 @@
 """How 16-bit words travel in UDP datagrams through a network that may lose, double or reorder these.
 
-Each end numbers the words that it sends, from 0 in each session. A datagram holds some words, the number of
-the first, how many words of the other end have been taken in order (`taken`), and, from a circuit, how many
-more it has room for (`room`). Whoever receives takes a datagram whose first word is the next one and drops
-any other; whoever sends sends again, from the first word that is not known to be taken, what has not been
-confirmed for a while. So every word arrives once and in order, or none behind it does.
+Each end numbers the words that it sends, from `FIRST` in each session. A datagram holds some words, the
+number of the first, how many words of the other end have been taken in order (`taken`), and, from a circuit,
+how many more it has room for (`room`). Whoever receives takes a datagram whose first word is the next one and
+drops any other; whoever sends sends again, from the first word that is not known to be taken, what has not
+been confirmed for a while. So every word arrives once and in order, or none behind it does.
 
 Behind the words comes their CRC-32, of the header's words too, as in a block on a serial line
 (`word_frames.checksum`). Neither what Ethernet nor what UDP brings along would be enough: a frame's own check
@@ -28,7 +28,7 @@ from amphw.rtl.isa.word_frames import checksum
 PORT = 19_761
 """Of UDP, at the circuit: it belongs to nobody else."""
 
-MARK, VERSION = 0x4D57, 1
+MARK, VERSION = 0x4D57, 2
 """What each datagram begins with. An end ignores those of another mark or version."""
 
 LONGEST = 512
@@ -90,6 +90,10 @@ ABOUT: Sequence[tuple[str, int]] = (
 which differs between two boards; the digest of what was built; whose session it is, 0 if nobody's."""
 
 _NUMBERS = 1 << 32
+
+FIRST = _NUMBERS - 600
+"""The number of a session's first word: behind the last number comes 0, and so it does early in every session
+and every test, not first after eight gigabytes."""
 
 
 def after(number: int, words: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amphw.rtl.isa.datagrams import LONGEST, RING, About, Datagram, DatagramKind, after, ahead
+from amphw.rtl.isa.datagrams import FIRST, LONGEST, RING, About, Datagram, DatagramKind, after, ahead
 
 MAC = 0x024D_0000_0032
 
@@ -20,7 +20,7 @@ class FakeCircuit:
         self.session = 0
         self.held: list[int] = []
         self.out: list[int] = []
-        self.base = self.sent = self.expected = 0
+        self.base, self.sent, self.expected = FIRST, 0, FIRST
         self.most = 0  # words held at once
         self.taken: list[int] = []
 
@@ -32,7 +32,7 @@ class FakeCircuit:
         if said.kind == DatagramKind.START:
             if said.session != self.session:
                 self.session, self.held, self.out = said.session, [], []
-                self.base = self.sent = self.expected = 0
+                self.base, self.sent, self.expected = FIRST, 0, FIRST
             return [self._about(DatagramKind.STARTED, said.session)]
         if said.session != self.session:
             return [self._about(DatagramKind.STRANGER, said.session)]

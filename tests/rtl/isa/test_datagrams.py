@@ -25,7 +25,7 @@ def test_a_datagram_is_read_as_it_was_written(count: int) -> None:
 def test_its_bytes() -> None:
     """Low bytes first, of each field and each word; the check is zlib's of all before."""
     data = Datagram(DatagramKind.DATA, 0x11223344, 5, 6, 7, np.array([0xABCD], np.uint16)).encode()
-    head = "574d 0301 44332211 05000000 06000000 0700 0100 cdab"
+    head = "574d 0302 44332211 05000000 06000000 0700 0100 cdab"
     assert data[:-4] == bytes.fromhex(head)
     assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
 

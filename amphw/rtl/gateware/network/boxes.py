@@ -59,7 +59,8 @@ class Inbox(wiring.Component):
         m = Module()
         m.submodules.memory = memory = _memory(self.depth, self.width)
         write, read = memory.write_port(), memory.read_port()
-        end, out_of, offset = Signal(range(self.depth)), Signal(range(self.depth)), Signal.like(self.free)
+        end, out_of = Signal(range(self.depth)), Signal(range(self.depth))
+        offset = Signal.like(self.free, init=0)
         fits = Signal()
         m.d.comb += [
             fits.eq(offset < self.room),

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from amphw.rtl.gateware.network.boxes import STREAM, Inbox, Outbox, checked
 from amphw.rtl.gateware.network.datagrams import DatagramReceiver, DatagramSender
 from amphw.rtl.gateware.network.internet import PEER, Addresses
-from amphw.rtl.isa.datagrams import ABOUT, CHECK, FIELDS, HEADER, LONGEST, RING, DatagramKind
+from amphw.rtl.isa.datagrams import ABOUT, CHECK, FIELDS, FIRST, HEADER, LONGEST, RING, DatagramKind
 from amphw.rtl.isa.wire import WORD
 
 QUIET = 16
@@ -83,10 +83,7 @@ class Session(wiring.Component):
         ]
         self._open, self._owes = Signal(), Signal()  # a session; a datagram, whatever is in it
         self._host, self._session, self._began = Signal(PEER), Signal(32), Signal(32)
-        self._expected, self._base = (
-            Signal(32),
-            Signal(32),
-        )  # numbers: of the next word; of the outbox's first
+        self._expected, self._base = Signal(32), Signal(32)  # numbers: of the next word, the outbox's first
         self._speaker = Signal(PEER)  # who has sent what is weighed
         # What is to be answered to whom, one at a time: who is not answered asks again.
         self._answer, self._resolve = Signal(KIND), Signal()
@@ -176,8 +173,8 @@ class Session(wiring.Component):
             self._owes.eq(0),
             self._host.eq(self._speaker),
             self._session.eq(self._receiver.header.session),
-            self._expected.eq(0),
-            self._base.eq(0),
+            self._expected.eq(FIRST),
+            self._base.eq(FIRST),
             self._began.eq(self._clock),
         ]
 
@@ -194,7 +191,7 @@ class Session(wiring.Component):
     def _say(self, m: Module) -> None:
         header, inbox, outbox = self.sender.header, self._inbox, self._outbox
         waiting, count, quiet = Signal.like(outbox.level), Signal.like(outbox.level), Signal(range(QUIET + 1))
-        freed, speaks = Signal.like(inbox.free), Signal()
+        freed, speaks = Signal.like(inbox.free, init=0), Signal()
         m.d.comb += [
             waiting.eq(outbox.level - outbox.sent),
             count.eq(Mux(waiting > self.longest, self.longest, waiting)),
