@@ -20,7 +20,7 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.gateware.device import Device
 from amphw.rtl.isa.commands import Bank
 from amphw.rtl.isa.events import What, unpack
-from amphw.rtl.isa.wire import HEADER_WORDS, Kind, Register, pack
+from amphw.rtl.isa.wire import HEADER_WORDS, WORD, Kind, Register, pack
 from amphw.rtl.isa.wire import unpack as header_of
 from amphw.rtl.mutation.play import Said, Script, Subject
 from amphw.rtl.plan.hardware import HardwarePlan
@@ -138,10 +138,9 @@ class Recorded:
         def counted(device: VerilatorDevice) -> None:
             anywhere(device, small[0], Mode.INFER, rng)
 
-        def hundreds(device: VerilatorDevice) -> None:
-            for instance in [self.largest] if self.largest else []:
-                anywhere(device, instance, Mode.TRAIN, rng)
-                anywhere(device, instance, Mode.INFER, rng)
+        def few(device: VerilatorDevice) -> None:
+            for _ in range(4):
+                anywhere(device, small[1], Mode.INFER, rng)
 
         trained = self.turns(one_by_one)
         return [
@@ -154,9 +153,26 @@ class Recorded:
             Script("trains, updates when told to, infers", self.turns(mixed), (0.9, 0.6)),
             Script("is asked what it has counted", self.turns(counts), judge=same_counts),
             Script("trains, words go slowly", trained, (1.0, 0.03), 40, seed=3),
-            *([Script("trains what has hundreds of messages", self.turns(hundreds))] if self.largest else []),
+            *self._of_the_largest(),
             Script("infers what waits for many messages", many(self.turns(counted))),
+            Script("infers a few of thousands of firings", stretched(self.turns(few))),
             Script("is told what is wrong, and asked", [(0, wrong(self.plan))], (0.8, 0.5), 4),
+        ]
+
+    def _of_the_largest(self) -> Sequence[Script]:
+        """Hundreds of messages, for a host that takes them at once, and for one that takes its time."""
+        if self.largest is None:
+            return []
+        largest, rng = self.largest, random.Random(8)
+
+        def hundreds(device: VerilatorDevice) -> None:
+            anywhere(device, largest, Mode.TRAIN, rng)
+            anywhere(device, largest, Mode.INFER, rng)
+
+        turns = self.turns(hundreds)
+        return [
+            Script("trains what has hundreds of messages", turns),
+            Script("hundreds of messages, taken slowly", turns, (1.0, 0.05), 30, seed=4),
         ]
 
 
@@ -191,6 +207,27 @@ def many(turns: Sequence[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
             said += cut * (1 + MANY if kind == Kind.FORWARD and header["firing"] == wanted else 1)
         found.append((after, said))
     assert wanted >= 0
+    return found
+
+
+def stretched(turns: Sequence[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """The same, but the first firings of each instance are told of with all those around them."""
+    found: list[tuple[int, list[int]]] = []
+    begun = False
+    for after, words in turns:
+        said: list[int] = []
+        for message in Messages().cut(np.array(words, np.uint16)):
+            header = header_of(message[:HEADER_WORDS].tolist())
+            kind = Kind(header.pop("kind"))
+            begun |= kind == Kind.BEGIN
+            if kind == Kind.FIRINGS and begun:
+                header["payload"] = (header["payload"] - header["place"] * header["firing"]) % (1 << WORD)
+                header.update(firing=0, copy=SIZES["firings"])
+                said += pack(kind, **header)
+                begun = False
+            else:
+                said += message.tolist()
+        found.append((after, said))
     return found
 
 

@@ -74,8 +74,8 @@ def memories(plan: HardwarePlan) -> list[Block]:
     }
     firing, place = _bits(sizes.firings), _bits(sizes.places)
     outputs = [len(u.derivative.float_outputs) if u.derivative else 0 for u in partition.units]
-    output = max(1, _bits(max(1, *outputs, 1)))
-    row = WORD if partition.by_rows else 1
+    output = _bits(max(1, *outputs, 1))
+    row = WORD + 1 if partition.by_rows else 0
     words = sum(
         len(c.forward.words) + len(c.inference.words) + len(c.backward.words) for c in plan.codes.values()
     )
@@ -88,7 +88,7 @@ def memories(plan: HardwarePlan) -> list[Block]:
         Block("states", partition.state_bits, sizes.firings),
         Block("gradients missing", WORD, sizes.firings),
         Block("gradients to add", place + 1, sizes.firings << output),
-        Block("places", WORD + max(firing, place) + 3 + output + row, sizes.places),
+        Block("places", WORD + max(firing, place) + 2 + output + row, sizes.places),
         Block("learning rates", 16, sum(len(r.rates) for r in dict.fromkeys(plan.rules.values()))),
         Block("ready forward", firing, sizes.firings),
         Block("ready backward", firing, sizes.firings),

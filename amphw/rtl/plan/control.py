@@ -72,6 +72,21 @@ class ControlPlan:
     steps: list[Step]
     entries: dict[tuple[int, Phase], int]
 
+    @property
+    def ops(self) -> frozenset[StepOp]:
+        """What any of its steps does."""
+        return frozenset(step.op for step in self.steps)
+
+    @property
+    def copies(self) -> bool:
+        """Whether a firing ever sends the host more than one message along a path."""
+        within = 0
+        for step in self.steps:
+            within += (step.op is StepOp.LOOP) - (step.op is StepOp.NEXT)
+            if within and step.op is StepOp.SEND:
+                return True
+        return False
+
     def __str__(self) -> str:
         starts = {at: key for key, at in self.entries.items()}
         lines = []

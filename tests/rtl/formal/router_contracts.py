@@ -156,7 +156,7 @@ class Program(Elaboratable):
 class AnySteps:
     """In place of StepLogic: expressions are numbers."""
 
-    def __init__(self, m: Module, registers: Any, plan: Any) -> None:
+    def __init__(self, m: Module, registers: Any, plan: Any, shape: Any) -> None:
         self.plan = plan
 
     def layout(self) -> Any:
@@ -165,7 +165,7 @@ class AnySteps:
     def words(self) -> list[Any]:
         return self.plan.steps
 
-    def chosen(self, m: Module, step: Any, bits: int) -> dict[str, Any]:
+    def chosen(self, m: Module, step: Any, least: Any) -> dict[str, Any]:
         return {k: step[k] for k in "abcde"}
 
 
@@ -241,6 +241,8 @@ def router(part: type, skeleton: Skeleton) -> Any:
             units = [SimpleNamespace(index=0)]
             plan = SimpleNamespace(
                 steps=words,
+                ops=frozenset(StepOp),  # also those of other programs
+                copies=True,
                 entries=entries,
                 partition=SimpleNamespace(units=units),
                 directory=SimpleNamespace(size=2),

@@ -65,7 +65,7 @@ CASES = {
         (StepOp.SEND, StepOp.SEND),
         FrameKind.FORWARD,
         21,
-        ("self.copy.eq(self.copy + 1), ", ""),  # both would be the first on the path
+        ("self.copy.eq(self.copy + self.plan.copies), ", ""),  # both would be the first on the path
     ),
     "send if": case(
         ControllerSteps,

@@ -26,9 +26,10 @@ from amphw.rtl.gateware.controller.memory import (
     pause,
 )
 from amphw.rtl.gateware.controller.ports import FrameKind, Free, Job, MessageLayout, Prelude, Registers, Run
-from amphw.rtl.gateware.controller.step_memory import SLOTS, StepLogic
+from amphw.rtl.gateware.controller.step_memory import StepLogic
 from amphw.rtl.gateware.controller.steps import ControllerSteps
 from amphw.rtl.gateware.ports import NO_COLLISION
+from amphw.rtl.isa.steps import StepOp
 from amphw.rtl.isa.wire import Kind
 from amphw.rtl.plan.control import ControlPlan, Phase
 
@@ -94,7 +95,7 @@ class Controller(ControllerSteps, wiring.Component):
         self.last = Array([Signal(ADDRESS, name=f"last{k}") for k in range(max(1, s.loops))])
         self.decided = Array([Signal(ADDRESS, name=f"d{k}") for k in range(max(1, s.decisions))])
         # Between a memory's answer and a count there is a register.
-        self.activates, self.activated_by = Signal(), Signal(signed(2))
+        self.activates, self.retires = Signal(), Signal()
         self.activated = Signal.like(self.current.slot)
         self._memories(m)
         self._step_logic(m)
@@ -115,8 +116,13 @@ class Controller(ControllerSteps, wiring.Component):
             m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued & ~self.puts)
             # It fetches no firing while it offers one.
             nothing = ~self.ran.valid & ~self.event.valid & (self.run.valid | ~queued)
-            for_engines = fsm.ongoing("SUM ROW") | fsm.ongoing("COPY WORDS")
-            m.d.comb += self.waits.eq((fsm.ongoing("IDLE") & nothing) | (for_engines & ~self.quiet))
+            for_engines = [
+                fsm.ongoing(state)
+                for op, state in ((StepOp.GRADIENT, "SUM ROW"), (StepOp.COPY, "COPY WORDS"))
+                if op in self.plan.ops
+            ]
+            held = Cat(for_engines).any() & ~self.quiet
+            m.d.comb += self.waits.eq((fsm.ongoing("IDLE") & nothing) | held)
         return m
 
     def _memories(self, m: Module) -> None:
@@ -169,7 +175,7 @@ class Controller(ControllerSteps, wiring.Component):
         registers |= {f"$r{k}": self.reg[k] for k in range(s.reads)}
         registers |= {f"$e{k}": self.counter[k] for k in range(s.loops)}
         registers |= {f"$d{k}": self.decided[k] for k in range(s.decisions)}
-        logic = StepLogic(m, registers, self.plan)
+        logic = StepLogic(m, registers, self.plan, s)
         layout = logic.layout()
         m.submodules.steps = steps = Memory(shape=layout, depth=len(self.plan.steps), init=logic.words())
         read = steps.read_port()
@@ -178,9 +184,9 @@ class Controller(ControllerSteps, wiring.Component):
         self.step: Any = Signal(layout)
         self.following: Any = read.data
         m.d.comb += [read.en.eq(1), read.addr.eq(self.pc)]
-        bits = max(s.state_bits, ADDRESS) + 2
-        self.chosen = logic.chosen(m, self.step, bits)
-        self.v = {k: Signal(signed(bits), name=f"v{k}") for k in SLOTS}
+        # A message from the link puts its firing and its state there itself.
+        self.chosen = logic.chosen(m, self.step, {"a": s.firing_bits, "c": s.state_bits})
+        self.v = {k: Signal.like(self.chosen[k], name=f"v{k}") for k in self.chosen}
         self.n, self.m, self.target = Signal(6), Signal(4), Signal.like(self.pc)
         m.d.comb += [self.ready.eq(self.forward.level), self.ready_backward.eq(self.backward.level)]
 
@@ -262,7 +268,8 @@ class Controller(ControllerSteps, wiring.Component):
                         self.origin_k.eq(h.output),
                     ]
                     m.d.sync += [self.back_at.eq(h.payload), self.back_full.eq(h.words != 0)]
-                    m.d.sync += [self.back_row.eq(h.copy), self.back_single.eq(h.state[0])]
+                    if self.shape.by_rows:
+                        m.d.sync += [self.back_row.eq(h.copy), self.back_single.eq(h.state[0])]
                     m.next = "RETURN LINK"
                 with m.Default():
                     m.next = "IDLE"

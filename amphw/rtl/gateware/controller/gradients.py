@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 
 from amphw.rtl.gateware.controller.memory import ADDRESS, pause
 from amphw.rtl.gateware.controller.ports import PreludeOp
@@ -23,7 +23,12 @@ class GradientSteps:
         first = self.head.addr.eq(self._head_addr(self.fid, self.m))
         # What is decided about rows is known cycles before: they change where a memory is asked next.
         next_row, last, one = Signal(ADDRESS + 1), Signal(), Signal()
-        m.d.sync += [next_row.eq(row + row_words), last.eq(next_row >= whole), one.eq(row_words == whole)]
+        by_rows = self.shape.by_rows
+        if by_rows:
+            m.d.sync += [next_row.eq(row + row_words), last.eq(next_row >= whole), one.eq(row_words == whole)]
+        else:
+            m.d.comb += [last.eq(1), one.eq(1)]
+        alone = place.single if by_rows else Const(0)
         with m.State("GRADIENT"):
             m.d.comb += first
             m.d.sync += row.eq(0)
@@ -43,12 +48,12 @@ class GradientSteps:
         with m.State("SUM NEXT"):
             m.d.comb += self.place.addr.eq(place.link)
             m.d.comb += [self.pointer_index.eq(parts), self.pointer_data.eq(place.address)]
-            with m.If(~place.single):
+            with m.If(~alone):
                 m.d.comb += self.pointer_data.eq(place.address + row)
-            with m.If(~place.single | (place.row == row)):
+            with m.If(~alone | (place.row == row if by_rows else 0)):
                 m.d.comb += self.pointer_en.eq(1)
                 m.d.sync += parts.eq(parts + 1)
-            with m.If((parts == 0) & ~place.more & ~place.single & one):
+            with m.If((parts == 0) & ~place.more & ~alone & one):
                 self._register(m, 0, place.address)
                 m.next = "STEP"
             with m.Elif(~place.more):
@@ -66,8 +71,8 @@ class GradientSteps:
             self._register(m, 0, target)
             m.next = "STEP"
 
-    def _give_back(self: Any, m: Module) -> None:
-        """A gradient joins the list of those of the output; the last one makes the firing ready."""
+    def _return(self: Any, m: Module) -> None:
+        """A gradient goes back to where the operand came from: to an output's list, or to the host."""
         place = self.place
         with m.State("RETURN"):
             m.d.comb += place.addr.eq(self.v["a"])
@@ -80,11 +85,11 @@ class GradientSteps:
                 self.back_place.eq(self.v["a"]),
                 self.back_at.eq(self.at),
                 self.back_full.eq(self.n[0]),
-                self.back_row.eq(place.data.row),
-                self.back_single.eq(place.data.single),
                 self.origin_fid.eq(origin),
                 self.origin_k.eq(output),
             ]
+            if self.shape.by_rows:
+                m.d.sync += [self.back_row.eq(place.data.row), self.back_single.eq(place.data.single)]
             m.next = "RETURN LINK"
             with m.If(place.data.host):
                 m.next = "RETURN HOST"
@@ -100,6 +105,10 @@ class GradientSteps:
             ]
             with m.If(self.job.ready):
                 self._returned(m)
+
+    def _join(self: Any, m: Module) -> None:
+        """A gradient joins the list of those of the output; the last one makes the firing ready."""
+        place = self.place
         # What is known of the output comes.
         pause(m, "RETURN LINK", 2, "RETURN STORE", self.pending.addr.eq(self.origin_fid))
         with m.State("RETURN STORE"):
@@ -113,11 +122,11 @@ class GradientSteps:
                 place.value.address.eq(self.back_at),
                 place.value.link.eq(head.data >> 1),
                 place.value.more.eq(head.data[0]),
-                place.value.row.eq(self.back_row),
-                place.value.single.eq(self.back_single),
                 self.pending.addr.eq(self.origin_fid),
                 self.pending.arrive.eq(1),
             ]
+            if self.shape.by_rows:
+                m.d.comb += [place.value.row.eq(self.back_row), place.value.single.eq(self.back_single)]
             with m.If(self.pending.last):
                 m.d.comb += [self.backward.push.eq(1), self.backward.value.eq(self.origin_fid)]
                 self._activate(m)

@@ -46,7 +46,7 @@ class ControlShape:
 
     @property
     def output_bits(self) -> int:
-        return max(1, ceil_log2(self.outputs))
+        return ceil_log2(self.outputs)
 
 
 class PlaceLayout(data.StructLayout):
@@ -54,7 +54,8 @@ class PlaceLayout(data.StructLayout):
 
     address: of the payload. link: the firing that sent the operand; then the next place in the list of
     gradients of that firing's output. more: whether there is a next. host: the operand came from the host.
-    output, row: which output sent it, and where its row begins.
+    output: which output sent it. single, row: whether that was a row alone, and where it begins; of a device
+    whose rows ever go alone.
     """
 
     def __init__(self, shape: ControlShape) -> None:
@@ -65,8 +66,7 @@ class PlaceLayout(data.StructLayout):
                 "more": 1,
                 "host": 1,
                 "output": shape.output_bits,
-                "row": ADDRESS if shape.by_rows else 1,
-                "single": 1,
+                **({"row": ADDRESS, "single": 1} if shape.by_rows else {}),
             }
         )
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, Shape, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from amphw.ir.expr import Const, Expr
-from amphw.rtl.gateware.logic import ExpressionLogic
-from amphw.rtl.isa.steps import CHANGES, SINCE, Step
+from amphw.rtl.gateware.controller.memory import ADDRESS, ControlShape
+from amphw.rtl.gateware.logic import ALL, ExpressionLogic
+from amphw.rtl.isa.steps import CHANGES, SINCE, Step, StepOp
+from amphw.rtl.isa.wire import FIELDS, WORD
 from amphw.rtl.plan.control import ControlPlan
 from amphw.rtl.timing.attribution import signals_of_nodes
 
@@ -22,19 +24,53 @@ WAITS = 31
 """The longest wait for an expression, in cycles."""
 
 
+def looked_at(shape: ControlShape) -> dict[StepOp, dict[str, int]]:
+    """How many low bits of each of its expressions a step looks at."""
+    op = StepOp
+    return {
+        op.READ: {"a": ceil_log2(shape.table)},
+        op.GUARD: {"a": ALL},
+        op.LOOP: {"a": ALL},
+        op.ROWS: {"a": ADDRESS},
+        op.ADDRESS: {"a": ADDRESS},
+        op.POINT: {"a": shape.place_bits},
+        op.PUT: {"a": WORD},
+        op.AT: {"a": ADDRESS},
+        op.COPY: {"a": shape.place_bits, "b": ADDRESS},
+        op.GRADIENT: {"b": ADDRESS, "d": ADDRESS, "e": ADDRESS},
+        op.DECIDE: {"a": ADDRESS},
+        op.DELIVER: {
+            "a": shape.firing_bits,
+            "b": shape.place_bits,
+            "c": shape.state_bits,
+            "d": ADDRESS,
+            "e": ADDRESS,
+        },
+        op.SEND: {"a": ADDRESS, "b": ADDRESS, "c": dict(FIELDS)["state"], "e": ADDRESS},
+        op.RETURN: {"a": shape.place_bits, "b": ADDRESS},
+    }
+
+
 class StepLogic:
     """The expressions of all steps as logic; each of a .. e has a multiplexer over its distinct ones."""
 
-    def __init__(self, m: Module, registers: Mapping[str, Any], plan: ControlPlan):
+    def __init__(self, m: Module, registers: Mapping[str, Any], plan: ControlPlan, shape: ControlShape):
         self.plan = plan
         self.distinct: dict[str, list[Expr]] = {k: [] for k in SLOTS}
+        self._bits = dict.fromkeys(SLOTS, 1)
+        wanted: dict[Expr, int] = {}
         for step in plan.steps:
             for k in SLOTS:
                 e = getattr(step, k)
-                if e is not None and e not in self.distinct[k]:
+                if e is None:
+                    continue
+                if e not in self.distinct[k]:
                     self.distinct[k].append(e)
-        self._logic = ExpressionLogic(m, registers, signals_of_nodes(plan))
-        self._built = {e: self._logic.build(e) for of in self.distinct.values() for e in of}
+                bits = looked_at(shape)[step.op][k]
+                wanted[e] = max(bits, wanted.get(e, 0))
+                self._bits[k] = max(bits, self._bits[k])
+        logic = ExpressionLogic(m, registers, wanted, signals_of_nodes(plan))
+        self._built = {e: logic.build(e) for e in wanted}
 
     def layout(self) -> data.StructLayout:
         """A step as a word: numbers of its expressions, and how long they take to settle."""
@@ -60,14 +96,28 @@ class StepLogic:
         numbers = {"n": step.n, "m": step.m, "path": step.path}
         return {"op": int(step.op), "target": target, "wait": wait, **numbers, **ids}
 
-    def chosen(self, m: Module, step: Any, bits: int) -> dict[str, Any]:
-        """The value of each of the current step's expressions, signed."""
+    def chosen(self, m: Module, step: Any, least: Mapping[str, int]) -> dict[str, Any]:
+        """The value of each of the current step's expressions, as wide as what is looked at of any step's.
+
+        least: bits of some that are put where these are, but come from elsewhere.
+        """
         out = {}
         for k in SLOTS:
-            value = Signal(signed(bits), name=f"chosen_{k}")
+            of = self.distinct[k]
+            values = [Value.cast(e.value) if isinstance(e, Const) else self._built[e][0] for e in of]
+            shape = self._shape(k, [each.shape() for each in values], least.get(k, 1))
+            value = Signal(shape, name=f"chosen_{k}")
             with m.Switch(getattr(step, k)):
-                for number, e in enumerate(self.distinct[k]):
+                for number, each in enumerate(values):
                     with m.Case(number):
-                        m.d.comb += value.eq(e.value if isinstance(e, Const) else self._built[e][0])
+                        m.d.comb += value.eq(each)
             out[k] = value
         return out
+
+    def _shape(self, slot: str, shapes: Sequence[Shape], least: int) -> Shape:
+        """Of whatever may be chosen; a number of which only low bits are looked at has no sign."""
+        is_signed = any(each.signed for each in shapes)
+        bits = max((each.width + (is_signed and not each.signed) for each in shapes), default=1)
+        if bits > self._bits[slot]:
+            is_signed, bits = False, self._bits[slot]
+        return Shape(max(bits, least + is_signed), is_signed)

@@ -16,16 +16,34 @@ from amphw.rtl.plan.control import Phase
 
 
 class ControllerSteps(GradientSteps):
-    """The states of steps. `self.v` holds the expressions, `self.n`, `self.m` and `self.target` the rest."""
+    """The states of steps. `self.v` holds the expressions, `self.n`, `self.m` and `self.target` the rest.
+
+    A device has those of its control programs alone.
+    """
 
     def _steps(self: Any, m: Module) -> None:
         self._next_step(m)
-        self._simple_steps(m)
-        self._memory_steps(m)
-        self._gradient(m)
-        self._deliver(m)
-        self._send(m)
-        self._give_back(m)
+        for op, states in (
+            (StepOp.READ, self._read),
+            (StepOp.GUARD, self._guard),
+            (StepOp.LOOP, self._loops),
+            (StepOp.AT, self._at),
+            (StepOp.FIRST, self._first),
+            (StepOp.ROWS, self._rows),
+            (StepOp.ADDRESS, self._address),
+            (StepOp.POINT, self._point),
+            (StepOp.PUT, self._put),
+            (StepOp.DECIDE, self._decide),
+            (StepOp.COPY, self._copy),
+            (StepOp.GRADIENT, self._gradient),
+            (StepOp.DELIVER, self._deliver),
+            (StepOp.SEND, self._send),
+            (StepOp.RETURN, self._return),
+        ):
+            if op in self.plan.ops:
+                states(m)
+        self._arrive(m)
+        self._join(m)
         self._end(m)
 
     def _next_step(self: Any, m: Module) -> None:
@@ -46,7 +64,7 @@ class ControllerSteps(GradientSteps):
                 m.d.sync += self.path.eq(self.step.path)
                 m.d.sync += [self.n.eq(self.step.n), self.m.eq(self.step.m), self.target.eq(self.step.target)]
                 with m.Switch(self.step.op):
-                    for op in StepOp:
+                    for op in sorted(self.plan.ops):
                         with m.Case(op):
                             m.next = op.name
 
@@ -54,22 +72,27 @@ class ControllerSteps(GradientSteps):
         m.d.sync += self.pc.eq(self.target)
         m.next = "FETCH STEP"
 
-    def _simple_steps(self: Any, m: Module) -> None:
-        n, a = self.n, self.v["a"]
-        # Of each loop, whether this is its last turn; between two steps that change that are other states.
-        turns = list(zip(self.counter, self.last, strict=True))
-        over = Array([Signal(name=f"over{k}") for k in range(len(turns))])
-        m.d.sync += [over[k].eq(now == last) for k, (now, last) in enumerate(turns)]
+    def _read(self: Any, m: Module) -> None:
         with m.State("READ"):  # the table's address is `a` all the time
             m.next = "READ WORD"
         with m.State("READ WORD"):
-            m.d.sync += self.reg[n].eq(self.table.data)
+            m.d.sync += self.reg[self.n].eq(self.table.data)
             m.next = "STEP"
+
+    def _guard(self: Any, m: Module) -> None:
+        a = self.v["a"]
         with m.State("GUARD"):
             with m.If(a == 0):
                 self._jump(m)
             with m.Else():
                 m.next = "STEP"
+
+    def _loops(self: Any, m: Module) -> None:
+        n, a = self.n, self.v["a"]
+        # Of each loop, whether this is its last turn; between two steps that change that are other states.
+        turns = list(zip(self.counter, self.last, strict=True))
+        over = Array([Signal(name=f"over{k}") for k in range(len(turns))])
+        m.d.sync += [over[k].eq(now == last) for k, (now, last) in enumerate(turns)]
         with m.State("LOOP"):
             m.d.sync += [self.counter[n].eq(0), self.last[n].eq(a - 1)]
             with m.If(a <= 0):
@@ -82,41 +105,58 @@ class ControllerSteps(GradientSteps):
                 self._jump(m)
             with m.Else():
                 m.next = "STEP"
+
+    def _at(self: Any, m: Module) -> None:
         with m.State("AT"):
-            m.d.sync += self.at.eq(a)
+            m.d.sync += self.at.eq(self.v["a"])
             m.next = "STEP"
+
+    def _first(self: Any, m: Module) -> None:
         with m.State("FIRST"):
             m.d.sync += self.copy.eq(0)
             m.next = "STEP"
-        for name, rows in (("ROWS", 1), ("ADDRESS", 0)):
-            with m.State(name):
-                self._register(m, rows, a)
-                m.next = "STEP"
+
+    def _rows(self: Any, m: Module) -> None:
+        with m.State("ROWS"):
+            self._register(m, 1, self.v["a"])
+            m.next = "STEP"
+
+    def _address(self: Any, m: Module) -> None:
+        with m.State("ADDRESS"):
+            self._register(m, 0, self.v["a"])
+            m.next = "STEP"
 
     def _register(self: Any, m: Module, rows: int, value: Any) -> None:
         """Write a register of the sequencer, for the firing that is being fetched."""
         r = self.registers
         m.d.sync += [r.en.eq(1), r.rows.eq(rows), r.bank.eq(self.bank), r.index.eq(self.n), r.data.eq(value)]
 
-    def _memory_steps(self: Any, m: Module) -> None:
-        a, b = self.v["a"], self.v["b"]
-        asks, looked, comes = Signal(), Signal(), Signal(READ_LATENCY)
-        put_at, put = Signal.like(self.put.addr), Signal.like(self.put.data)
+    def _point(self: Any, m: Module) -> None:
         with m.State("POINT"):
-            m.d.comb += self.place.addr.eq(a)
+            m.d.comb += self.place.addr.eq(self.v["a"])
             m.next = "POINT COMES"
         pause(m, "POINT COMES", 2, "POINT READ")
         with m.State("POINT READ"):
             self._register(m, 0, self.place.data.address)
             m.next = "STEP"
-        # A word waits beside the program until memory is free; the firing is offered once it is written.
+
+    def _put(self: Any, m: Module) -> None:
+        """A word waits beside the program until memory is free; the firing is offered once it is written."""
+        put_at, put = Signal.like(self.put.addr), Signal.like(self.put.data)
         m.d.comb += [self.put.en.eq(self.puts), self.put.addr.eq(put_at), self.put.data.eq(put)]
         m.d.sync += self.puts.eq(self.puts & ~self.put.done)
         with m.State("PUT"), m.If(~self.puts):
-            m.d.sync += [self.puts.eq(1), put_at.eq(self.at), put.eq(a), self.at.eq(self.at + 1)]
+            m.d.sync += [self.puts.eq(1), put_at.eq(self.at), put.eq(self.v["a"]), self.at.eq(self.at + 1)]
             m.next = "STEP"
+
+    def _decide(self: Any, m: Module) -> None:
+        asks, looked, comes = Signal(), Signal(), Signal(READ_LATENCY)
         # Memory sees a register: whether others are served hangs on it.
-        m.d.comb += [self.look.en.eq(asks), self.look.addr.eq(a), looked.eq(asks & self.look.done)]
+        m.d.comb += [
+            self.look.en.eq(asks),
+            self.look.addr.eq(self.v["a"]),
+            looked.eq(asks & self.look.done),
+        ]
         m.d.sync += [comes.eq(Cat(looked, comes)), asks.eq(asks & ~looked)]
         with m.State("DECIDE"):
             m.d.sync += asks.eq(1)
@@ -124,6 +164,9 @@ class ControllerSteps(GradientSteps):
         with m.State("DECIDED"), m.If(comes[-1]):
             m.d.sync += self.decided[self.n].eq(self.look.data)
             m.next = "STEP"
+
+    def _copy(self: Any, m: Module) -> None:
+        a, b = self.v["a"], self.v["b"]
         with m.State("COPY"):
             m.d.comb += self.place.addr.eq(a)
             m.next = "COPY COMES"
@@ -148,7 +191,6 @@ class ControllerSteps(GradientSteps):
 
     def _deliver(self: Any, m: Module) -> None:
         a, place = self.v["a"], self.place
-        last, differs = Signal(), Signal()
         with m.State("DELIVER"):
             m.d.comb += [
                 place.addr.eq(self.v["b"]),
@@ -164,6 +206,10 @@ class ControllerSteps(GradientSteps):
             m.d.sync += self.sent.eq(self.sent + 1)
             m.d.comb += self.sent_one.eq(1)
             m.next = "ARRIVES"
+
+    def _arrive(self: Any, m: Module) -> None:
+        """A message's operand is in its place: of a step, or of the host."""
+        a, last, differs = self.v["a"], Signal(), Signal()
         pause(m, "ARRIVES", 2, "ARRIVE", self.need.addr.eq(a))
         with m.State("ARRIVE"):
             state = self.v["c"][: self.shape.state_bits]
@@ -202,14 +248,14 @@ class ControllerSteps(GradientSteps):
                     m.next = "IDLE"
 
     def _slot(self: Any) -> Any:
-        return Mux(self.from_link, self.header.slot, self.current.slot)
+        return Mux(self.from_link, self.header.slot[: len(self.current.slot)], self.current.slot)
 
-    def _activate(self: Any, m: Module, by: int = 1) -> None:
-        """One firing of the slot more is ready (or, with -1, is done); it is counted in the next cycle."""
+    def _activate(self: Any, m: Module, retires: bool = False) -> None:
+        """One firing of the slot more is ready, or it is done; that is counted in the next cycle."""
         m.d.sync += [
             self.activates.eq(1),
             self.activated.eq(self._slot()),
-            self.activated_by.eq(by),
+            self.retires.eq(retires),
         ]
 
     def _count_active(self: Any, m: Module) -> None:
@@ -218,7 +264,7 @@ class ControllerSteps(GradientSteps):
             m.d.comb += [
                 self.active_write.addr.eq(self.activated),
                 self.active_write.en.eq(1),
-                self.active_write.data.eq(self.active_read.data + self.activated_by),
+                self.active_write.data.eq(self.active_read.data + Mux(self.retires, -1, 1)),
             ]
 
     def _send(self: Any, m: Module) -> None:
@@ -240,11 +286,11 @@ class ControllerSteps(GradientSteps):
             ]
             with m.If(self.job.ready):
                 m.d.comb += self.sent_one.eq(1)
-                m.d.sync += [self.copy.eq(self.copy + 1), self.sent.eq(self.sent + 1)]
+                m.d.sync += [self.copy.eq(self.copy + self.plan.copies), self.sent.eq(self.sent + 1)]
                 m.next = "STEP"
 
     def _end(self: Any, m: Module) -> None:
-        output = Signal(4)
+        output = Signal(range(self.shape.outputs))
         with m.State("END"):
             m.d.sync += output.eq(0)
             with m.Switch(self.phase):
@@ -273,7 +319,7 @@ class ControllerSteps(GradientSteps):
                     m.d.comb += [self.backward.push.eq(1), self.backward.value.eq(self.fid)]
                     m.next = "IDLE"
         with m.State("DONE"):
-            self._activate(m, -1)
+            self._activate(m, retires=True)
             m.next = "IDLE"
             with m.If(self.current.infer & (self.active_now.data == 1)):
                 m.next = "TELL IDLE"
