@@ -22,6 +22,7 @@ class Events:
 
     def __init__(self, dut: Any, chance: float) -> None:
         self.dut, self.chance, self.paths = dut, chance, settings()["paths"]
+        self.level_bits = settings()["level_bits"]
         self.counts = [0] * (len(CYCLES) + len(LEVELS) + self.paths)
         self.restart()
 
@@ -41,7 +42,7 @@ class Events:
             self._set(0, [0] * len(LEVELS), not self._sent and random.random() < 0.5, 0)
             return
         events = sum(1 << k for k in range(len(CYCLES)) if random.random() < self.chance)
-        bits = settings()["level_bits"]
+        bits = self.level_bits
         levels = [random.getrandbits(bits) >> random.randrange(bits) for _ in LEVELS]
         sent = not self._sent and random.random() < self.chance
         self._set(events, levels, sent, random.randrange(self.paths))
@@ -73,8 +74,9 @@ async def counts_what_happens(dut: Any, chance: float) -> None:
     # A reset leaves a memory as it is: messages are counted on from there.
     for path in range(1, given["paths"]):
         events.counts[messages + path] = await value(bench, messages + path)
-    for _ in range(given["rounds"]):
+    for number in range(given["rounds"]):
         events.still = False
+        events.level_bits = min(given["level_bits"], 1 + number // 4)  # small ones are seen, too
         await bench.step(random.randrange(1, given["cycles"]))
         events.still = True
         # Path 0 sends while others are looked at.

@@ -45,7 +45,9 @@ class Runs:
             "firing": random.randrange(64), "unit": random.choice(units), "slot": random.randrange(8),
         }  # fmt: skip
         self.bits = self.shape.const(self._fields).as_bits()
-        self.rows = random.randrange(12) if random.random() < 0.8 else random.getrandbits(16)
+        self.rows = random.randrange(12)
+        if random.random() < 0.2:
+            self.rows = random.choice([random.getrandbits(16), (1 << random.randrange(4, 16)) + self.rows])
         self.left = random.randint(1, 12)
         self.dut.current.value, self.dut.rows.value = self.bits, self.rows
 

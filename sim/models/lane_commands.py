@@ -47,13 +47,18 @@ def banks(shape: LaneShape) -> dict[Bank, tuple[int, int]]:
 
 
 def fill(model: LaneModel, rng: np.random.Generator, weights: int = 13, sums: int = 30) -> None:
-    """Random contents: weights and summed gradients of so many bits. The memory ends with indices."""
+    """Random contents: weights and summed gradients of so many bits. The memory ends with indices.
+
+    A quarter of the numbers end with zeros, so that half of a last place is rounded as well.
+    """
     shape = model.shape
     for bank, (low, high) in banks(shape).items():
         bits = {Bank.WEIGHT: weights, Bank.GRADIENT: sums}.get(bank)
         if bits is not None:
             low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-        model.banks[bank][:] = rng.integers(low, high + 1, (shape.beats, shape.lanes)).astype(object)
+        numbers = rng.integers(low, high + 1, (shape.beats, shape.lanes))
+        zeros = rng.integers(0, high.bit_length(), numbers.shape) * (rng.random(numbers.shape) < 0.25)
+        model.banks[bank][:] = (numbers >> zeros << zeros).astype(object)
     model.memory[:] = rng.integers(-(1 << 13), 1 << 13, len(model.memory)).astype(object)
     model.memory[-INDICES:] = rng.integers(0, 4, INDICES).astype(object)
 

@@ -152,8 +152,8 @@ def random_message(
 
 
 def _spoiled(rng: np.random.Generator, header: list[int], model: LinkModel) -> list[int]:
-    """A header with one field that is anything, has one bit that is another, or is just beyond what there is;
-    as many words follow as it says."""
+    """A header with one field that is anything, has one bit that is another, or is just beyond what there is,
+    or a power of two beyond; as many words follow as it says."""
     fields, s = unpack(header), model.shape
     name, bits = FIELDS[int(rng.integers(len(FIELDS)))]
     how = rng.random()
@@ -174,4 +174,6 @@ def _spoiled(rng: np.random.Generator, header: list[int], model: LinkModel) -> l
         "payload": room - fields["words"] + 1,
     }
     name = str(rng.choice(list(ends)))
-    return header_words({**fields, name: ends[name]})
+    bits = dict(FIELDS)[name]
+    further = (1 << int(rng.integers(bits))) - 1 if rng.random() < 0.5 else 0
+    return header_words({**fields, name: (ends[name] + further) % (1 << bits)})

@@ -15,8 +15,8 @@ def subjects() -> list[Any]:
 
     return [
         *parts(),
-        lanes("lane engine", "q4.12", 4000, 170, **MOMENTUM),
-        lanes("lane engine, stochastic", "q6.10,w=q3.13,round=stochastic", 4000, 50, lanes=8),
+        lanes("lane engine", "q4.12", 12_000, 170, **MOMENTUM),
+        lanes("lane engine, stochastic", "q6.10,w=q3.13,round=stochastic", 12_000, 50, lanes=8),
         vector("vector unit", "q4.12", 10, 4000, 120),
         device("device", NETWORKS, "momentum", 0.02, 200),
         device("device that decides", PONDER, "sgd", 0.0, 80),
