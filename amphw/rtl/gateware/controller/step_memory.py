@@ -24,7 +24,7 @@ WAITS = 31
 """The longest wait for an expression, in cycles."""
 
 
-def looked_at(shape: ControlShape) -> dict[StepOp, dict[str, int]]:
+def bits_of_steps(shape: ControlShape) -> dict[StepOp, dict[str, int]]:
     """How many low bits of each of its expressions a step looks at."""
     op = StepOp
     return {
@@ -58,7 +58,7 @@ class StepLogic:
         self.plan = plan
         self.distinct: dict[str, list[Expr]] = {k: [] for k in SLOTS}
         self._bits = dict.fromkeys(SLOTS, 1)
-        wanted: dict[Expr, int] = {}
+        wanted, of_steps = dict[Expr, int](), bits_of_steps(shape)
         for step in plan.steps:
             for k in SLOTS:
                 e = getattr(step, k)
@@ -66,7 +66,7 @@ class StepLogic:
                     continue
                 if e not in self.distinct[k]:
                     self.distinct[k].append(e)
-                bits = looked_at(shape)[step.op][k]
+                bits = of_steps[step.op][k]
                 wanted[e] = max(bits, wanted.get(e, 0))
                 self._bits[k] = max(bits, self._bits[k])
         logic = ExpressionLogic(m, registers, wanted, signals_of_nodes(plan))
