@@ -29,7 +29,6 @@ from amphw.rtl.build import fit
 from amphw.rtl.build.boards import Board
 from amphw.rtl.build.fit import Fit, FitError
 from amphw.rtl.fixed.parameters import UPDATES
-from amphw.rtl.fixed.units import AccumulatorError
 from amphw.rtl.numbers.formats import DEFAULT, Formats
 from amphw.rtl.plan.remedies import LOGIC, MEMORY, Remedies
 
@@ -274,9 +273,6 @@ def smaller(model: object) -> list[str]:
 
 def _steps(cfg: RunConfig[Any], formats: Formats, error: Exception, wanted: Wanted) -> Iterator[Setting]:
     """What may help, the least harmful first."""
-    if isinstance(error, AccumulatorError) and wanted.formats is None:
-        wide = replace(formats, accumulator=error.needed)
-        yield Setting("formats", str(wide), "sums of a wide layer take so many bits")
     short = error.short if isinstance(error, FitError) else LOGIC | MEMORY
     if short & MEMORY and getattr(cfg.model, "batch", 1) != 1:
         yield Setting("model.batch", 1, "a message with one row takes the least payload memory")

@@ -28,7 +28,7 @@ from amphw.library.hardware_settings import RUN, Recommended, Wanted, chosen_to_
 from amphw.models.base import Model
 from amphw.rtl.build.boards import Board, BoardError
 from amphw.rtl.build.fit import LANES, Fit, FitError, fits, useful
-from amphw.rtl.fixed.units import AccumulatorError, mapped
+from amphw.rtl.fixed.units import mapped
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.remedies import Remedies
 
@@ -273,7 +273,7 @@ class _Spreading:
         return self._cuts[setting]
 
     def _fit(self, cut: _Cut, nodes: Sequence[str] | None, lanes: int) -> Fit | None:
-        """A board with these nodes, or all; AccumulatorError where number formats are too narrow."""
+        """A board with these nodes, or all; None where they do not fit."""
         key = cut.tile, frozenset(nodes) if nodes is not None else None, lanes
         if key not in self._known:
             train = self._cfg.train
@@ -282,8 +282,6 @@ class _Spreading:
                     cut.graph, cut.rules, self._formats, self._board, self._keys, train.max_infer_keys,
                     self._keys, lanes, nodes, self._remedies,
                 )  # fmt: skip
-            except AccumulatorError:
-                raise
             except FitError as error:
                 self._known[key] = None
                 if nodes is not None:

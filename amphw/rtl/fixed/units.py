@@ -11,7 +11,7 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
 from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts, exponent_of, fixed_rule
-from amphw.rtl.numbers.formats import BITS, FormatError, Formats
+from amphw.rtl.numbers.formats import BITS, MOST_ACCUMULATOR, FormatError, Formats
 
 
 @dataclass(frozen=True)
@@ -54,40 +54,48 @@ def mapped(lowered: Lowered, nodes: Collection[str] | None = None) -> list[Unit]
     return [u for u in units if u.name in nodes]
 
 
-class AccumulatorError(GraphError):
-    """Sums of products that may leave the accumulator. needed: bits that they take."""
-
-    def __init__(self, terms: int, needed: int, there: int, node: str):
-        super().__init__(
-            f"sums of {terms} products take {needed} bits, the accumulator has {there}: give it acc={needed} "
-            "in the number formats, or a narrower layer",
-            node=node,
-        )
-        self.needed = needed
-
-
 def fixed_units(units: Iterable[Unit], formats: Formats) -> dict[int, FixedDerivative]:
     """Each unit by number. GraphError names a node that the hardware cannot run, and what to do."""
     found = {}
     for u in units:
         assert u.derivative is not None and u.inference is not None
         found[u.index] = lower_unit(u.name, u.derivative, u.inference, formats)
-        accumulators_hold(u.name, found[u.index], formats)
+        _accumulator_holds(u.name, found[u.index], formats)
         _curves_exist(u.name, found[u.index])
     return found
 
 
-def accumulators_hold(node: str, fixed: FixedDerivative, formats: Formats) -> None:
+def accumulator_bits(units: Iterable[FixedDerivative]) -> int:
+    """Bits that the longest sum of products takes."""
+    return max((_bits_of_sum(_longest_sum(fixed)) for fixed in units), default=0)
+
+
+def _accumulator_holds(node: str, fixed: FixedDerivative, formats: Formats) -> None:
     """GraphError where a sum of products may leave the accumulator, saying how many bits it takes."""
+    terms = _longest_sum(fixed)
+    needed, there = _bits_of_sum(terms), formats.accumulator or MOST_ACCUMULATOR
+    if needed > there:
+        give = "" if needed > MOST_ACCUMULATOR else f"acc={needed} in the number formats, or "
+        raise GraphError(
+            f"sums of {terms} products take {needed} bits, the accumulator has {there}: give it {give}"
+            "a narrower layer",
+            node=node,
+        )
+
+
+def _longest_sum(fixed: FixedDerivative) -> int:
+    """How many products are summed up at most."""
+    found = 0
     for program in (fixed.forward, fixed.backward):
         for _, o in program.numbered():
-            if o.op not in ("affine", "affine_t") or not o.args:
-                continue
-            rows, columns = program.param(o.attr()["param"]).shape
-            terms = rows + 1 if o.op == "affine" else columns
-            needed = 2 * BITS - 1 + (terms - 1).bit_length()
-            if needed > formats.accumulator:
-                raise AccumulatorError(terms, needed, formats.accumulator, node)
+            if o.op in ("affine", "affine_t") and o.args:
+                rows, columns = program.param(o.attr()["param"]).shape
+                found = max(found, rows + 1 if o.op == "affine" else columns)
+    return found
+
+
+def _bits_of_sum(terms: int) -> int:
+    return 2 * BITS - 1 + max(0, terms - 1).bit_length()
 
 
 def _curves_exist(node: str, fixed: FixedDerivative) -> None:

@@ -23,6 +23,9 @@ BITS = 16
 FINEST, COARSEST = 24, 2
 """Bits behind the point that a format may have."""
 
+ACCUMULATOR, MOST_ACCUMULATOR = 40, 48
+"""Bits of a sum of products where no layer takes more, and as many as there can be."""
+
 
 class FormatError(AmphwError):
     """A format that is not one, or that cannot hold what it is needed for."""
@@ -87,29 +90,30 @@ class Formats:
     """Everything about the arithmetic of a device.
 
     value, weight, gradient: of activations, visible weights, and gradients that travel. accumulator: bits in
-    which products are summed. sums: bits of a weight's gradient, summed over an interval; its point is that
-    of value times gradient. master: bits of the weight that updates add to; the visible weight
-    is its high half. rounding: "nearest", or "stochastic", which keeps no more than the visible weight and
-    rounds updates at random (LFSR). The defaults are wide, so that little saturates; where a model's
-    numbers are small finer ones may do, which `amphw codesign` finds out.
+    which products are summed; None: as many as the widest layer takes, `ACCUMULATOR` or more. sums: bits of
+    a weight's gradient, summed over an interval; its point is that of value times gradient. master: bits of
+    the weight that updates add to; the visible weight is its high half. rounding: "nearest", or
+    "stochastic", which keeps no more than the visible weight and rounds updates at random (LFSR). The
+    defaults are wide, so that little saturates; where a model's numbers are small finer ones may do, which
+    `amphw codesign` finds out.
     """
 
     value: Format = Format(6)
     weight: Format = Format(11)
     gradient: Format = Format(10)
-    accumulator: int = 40
+    accumulator: int | None = None
     sums: int = 36
     master: int = 32
     rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("accumulator", range(39, 49)),
+            ("accumulator", range(39, MOST_ACCUMULATOR + 1)),
             ("sums", range(32, 37)),
             ("master", (24, 32)),
             ("rounding", ("nearest", "stochastic")),
         ):
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in (*allowed, getattr(Formats, name)):
                 text = (
                     f"{allowed[0]} .. {allowed[-1]}"
                     if isinstance(allowed, range)
@@ -155,6 +159,14 @@ class Formats:
     def _all(cls, value: Format) -> Formats:
         """What a text that names one format means."""
         return cls(value, value, Format(14))
+
+    @property
+    def accumulator_bits(self) -> int:
+        return self.accumulator or ACCUMULATOR
+
+    def accumulating(self, bits: int) -> Formats:
+        """With an accumulator that has at least so many bits, unless one is given."""
+        return replace(self, accumulator=bits) if self.accumulator is None and bits > ACCUMULATOR else self
 
     @property
     def sums_frac(self) -> int:

@@ -73,7 +73,7 @@ class ModelledLanes(LaneEngine):
             "BLOCK_BITS": shape.block_bits,
             "LANE_BITS": shape.lane_bits,
             "SUMS": shape.formats.sums,
-            "ACCUMULATOR": shape.formats.accumulator,
+            "ACCUMULATOR": shape.formats.accumulator_bits,
             "SATURATED": function("saturated", lambda x: saturate(x, shape.formats.sums, select)),
         }
         made = {}

@@ -21,7 +21,7 @@ RULES = {"*": UpdateRule()}
 @pytest.fixture
 def part() -> HardwarePart:
     try:
-        return HardwarePart(partial(VerilatorDevice, "q4.12,acc=41"))
+        return HardwarePart(partial(VerilatorDevice, "q4.12"))
     except DeviceAbsentError as error:
         pytest.skip(str(error))
 

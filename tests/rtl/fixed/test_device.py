@@ -24,6 +24,7 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.clipping import FormatWarning
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.numbers.formats import DEFAULT, FormatError, Formats
+from amphw.rtl.plan.hardware import Sizes, hardware_plan
 from tests.cpu_runtime.graphs import mlp, rows
 
 RULE = UpdateRule(interval=7, optimizer="momentum", lr=0.05)
@@ -111,12 +112,23 @@ def test_no_hardware_tools_are_needed() -> None:
 def test_an_accumulator_that_is_too_narrow_is_refused() -> None:
     wide = mlp(hidden=600)
     with pytest.raises(GraphError) as error:
-        FixedDevice("q4.12").check(wide, {"*": RULE})
+        FixedDevice("q4.12,acc=40").check(wide, {"*": RULE})
     assert str(error.value) == (
         "node 'layer1': sums of 601 products take 41 bits, the accumulator has 40: "
         "give it acc=41 in the number formats, or a narrower layer"
     )
     FixedDevice("q4.12,acc=41").check(wide, {"*": RULE})
+
+
+def test_without_one_an_accumulator_is_as_wide_as_the_widest_layer_takes() -> None:
+    wide, rules = mlp(hidden=600), {"*": RULE}
+    FixedDevice("q4.12").check(wide, rules)
+    assert hardware_plan(wide, rules, Formats.parse("q4.12"), Sizes()).formats == Formats.parse(
+        "q4.12,acc=41"
+    )
+    assert hardware_plan(mlp(), rules, Formats(), Sizes()).formats == Formats()
+    with pytest.raises(GraphError, match="the accumulator has 48: give it a narrower layer"):
+        FixedDevice().check(mlp(hidden=1 << 17), rules)
 
 
 def test_a_curve_that_values_are_too_fine_for_is_refused() -> None:

@@ -22,7 +22,7 @@ class Rounder(wiring.Component):
         super().__init__(
             {
                 "valid": In(1),
-                "sum": In(signed(shape.formats.accumulator)),
+                "sum": In(signed(shape.formats.accumulator_bits)),
                 "y": In(shape.address_bits),
                 "write": Out(WritePort(shape.address_bits)),
             }

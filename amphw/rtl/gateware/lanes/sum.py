@@ -19,7 +19,7 @@ class Sums(wiring.Component):
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:
         self.shape = shape
-        self.bits = shape.formats.accumulator
+        self.bits = shape.formats.accumulator_bits
         super().__init__(
             {
                 "beat": In(beat_layout(shape)),
