@@ -26,7 +26,7 @@ from amphw.rtl.mutation.play import Said, Script, Subject
 from amphw.rtl.plan.hardware import HardwarePlan
 from sim.recorder import Recorder
 from sim.replay import drive
-from tests.graphs import message_passing
+from tests.graphs import message_passing, tree
 from tests.graphs.cases import CASES, Case
 
 FORMATS = "q6.10,g=q4.12"
@@ -64,6 +64,7 @@ def _networks(rng: np.random.Generator) -> list[Instance]:
 
 PONDER = next(case for case in CASES if case.name == "fe-ponder")
 NETWORKS = Case("message-passing", lambda: message_passing.build(steps=2, most=(64, 1024)), _networks)
+TREES = next(case for case in CASES if case.name == "tree-all")
 
 
 def _largest() -> Instance:
@@ -71,12 +72,26 @@ def _largest() -> Instance:
     return message_passing.instance(rng, 64, _arcs(rng, 64, 900))
 
 
-class Recorded:
-    """A graph's device, and conversations with it. largest: an instance whose messages are
-    counted in hundreds, if there is one."""
+def _large_trees() -> list[Instance]:
+    """Four that send the host a loss from each of their nodes: more than wait in the device's queue."""
+    rng = np.random.default_rng(4)
+    drawn = [tree.instance(rng, leaves=tree.MAX_LEAVES) for _ in range(KEYS)]
+    return [replace(each, number=number) for number, each in enumerate(drawn)]
 
-    def __init__(self, case: Case, optimizer: str, clip: float, largest: Instance | None = None) -> None:
-        self.case, self.largest = case, largest
+
+class Recorded:
+    """A graph's device, and conversations with it. largest: an instance whose messages are counted in
+    hundreds, if there is one. many: instances that have much to say to a host that is away."""
+
+    def __init__(
+        self,
+        case: Case,
+        optimizer: str,
+        clip: float,
+        largest: Instance | None = None,
+        many: Sequence[Instance] = (),
+    ) -> None:
+        self.case, self.largest, self.many = case, largest, many
         self.graph = self.case.build()
         self.rules = {"*": UpdateRule(interval=INTERVAL, lr=0.05, optimizer=optimizer, clip=clip)}
         self.planner = VerilatorDevice(FORMATS)
@@ -154,6 +169,7 @@ class Recorded:
             Script("is asked what it has counted", self.turns(counts), judge=same_counts),
             Script("trains, words go slowly", trained, (1.0, 0.03), 40, seed=3),
             *self._of_the_largest(),
+            *self._of_many(),
             Script("infers what waits for many messages", many(self.turns(counted))),
             Script("infers a few of thousands of firings", stretched(self.turns(few))),
             Script("is told what is wrong, and asked", [(0, wrong(self.plan))], (0.8, 0.5), 4),
@@ -174,6 +190,18 @@ class Recorded:
             Script("trains what has hundreds of messages", turns),
             Script("hundreds of messages, taken slowly", turns, (1.0, 0.05), 30, seed=4),
         ]
+
+    def _of_many(self) -> Sequence[Script]:
+        """More messages than wait in the queue, for a host that is away for tens of thousands of cycles."""
+        if not self.many:
+            return []
+
+        def together(device: VerilatorDevice) -> None:
+            drive(device, self.many, KEYS, Mode.TRAIN)
+            device.update()
+
+        away = Script("the host is away", self.turns(together), (1.0, 0.5), 60_000, judge=same_messages)
+        return [away, replace(away, name="the host is away now and then", stretch=2000, seed=5)]
 
 
 def anywhere(device: VerilatorDevice, instance: Instance, mode: Mode, rng: random.Random) -> None:
@@ -328,15 +356,17 @@ def wrong(plan: HardwarePlan) -> list[int]:
 
 @cache
 def recorded(case: Case, optimizer: str, clip: float) -> Recorded:
-    return Recorded(case, optimizer, clip, _largest() if case is NETWORKS else None)
+    largest, many = _largest() if case is NETWORKS else None, _large_trees() if case is TREES else ()
+    return Recorded(case, optimizer, clip, largest, many)
 
 
 def device(name: str, graph: Case, optimizer: str, clip: float, share: int) -> Subject:
+    """One for each graph; what only instances that say much put to the test is judged where those are."""
     return Subject(
         name,
         lambda: Device(recorded(graph, optimizer, clip).plan, True),
         lambda: recorded(graph, optimizer, clip).scripts(),
-        without=BESIDE,
+        without=BESIDE if graph is TREES else (*BESIDE, "jobs"),
         trace="watched",
         share=share,
     )

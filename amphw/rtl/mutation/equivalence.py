@@ -8,6 +8,9 @@ register of one bit) in which it has not been seen to differ; those go one after
 step is found, it is an induction: if nothing that leaves the circuit, or says where a memory is written,
 ever differs, the fault is equivalent. What is not offered, or not written, need not be the same.
 
+A fault may also invert a bit of a register each time that it is held, which is no difference to whoever
+looks after an even number of cycles: such a bit is, in some states, known to be inverted.
+
 A memory may also keep its words at other addresses than without the fault, if all who use it do the same.
 
 Of the states that the circuit never gets into only those of one state machine or register of one bit are left
@@ -17,9 +20,9 @@ out (`Machine.never`); others count as well, so what is not proved may still be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from amphw.rtl.mutation.gates import FALSE, Gates, Model, Undecided, ends, mapped
+from amphw.rtl.mutation.gates import FALSE, TRUE, Gates, Model, Undecided, ends, mapped
 from amphw.rtl.mutation.machine import Machine, Pin, Renamed, stateful
 from amphw.rtl.mutation.netlist import Mutant, Netlist
 
@@ -48,11 +51,19 @@ class Prover:
 @dataclass
 class _Apart:
     """What may differ of a register: its value in the circuit with the fault, whether that is the same, and
-    the guards under which it is, by number. Without guards it may always differ."""
+    the guards under which it is, by number; whether it is what the fault makes of the same, and the guards
+    under which it is that. Without guards it may always differ."""
 
     theirs: int
     same: int
     guards: set[int]
+    turned: int = FALSE
+    turns: set[int] = field(default_factory=set)
+
+    def known(self) -> Iterator[tuple[bool, int, set[int]]]:
+        """By the kind of what is known of it, whether it is turned: a literal of that, and when it is so."""
+        yield False, self.same, self.guards
+        yield True, self.turned, self.turns
 
 
 class _Induction:
@@ -64,6 +75,14 @@ class _Induction:
         self.gates = gates = Gates()
         self.values = machine.values(gates)
         self.guards = machine.guards(gates, self.values)
+        self._turned = turned = machine.turned(mutant)
+        self._phases: set[int] = set()
+        self._begins: set[int] = set()
+        if turned is not None:
+            phases = list(enumerate(turned.phases, len(self.guards)))
+            self._phases = {number for number, _ in phases}
+            self._begins = {number for number, each in phases if machine.begins(each)}
+            self.guards += machine.guards(gates, self.values, turned.phases)
         for guard in self.guards:
             gates.know(guard.now, guard.then)
         for number in machine.never:
@@ -71,7 +90,7 @@ class _Induction:
         self.apart: dict[int, _Apart] = {}
         self.theirs: dict[int, int] = {}
         self.entered: dict[int, int] = {}
-        self._active: dict[tuple[int, int], int] = {}
+        self._active: dict[tuple[int, int, bool], int] = {}
         self._differs: dict[int, int] = {}  # of each sink, by number, if something may differ there
         self._asked: dict[int, int] = {}  # the same, but for what may differ by now
         self._left = _CONFLICTS
@@ -201,11 +220,33 @@ class _Induction:
         elif not sink.stepwise or sink.may[0] not in self.apart:
             if any(bit not in self.apart or self.apart[bit].guards for bit in sink.may):
                 self._asked[number] = literal
-        elif guards := self.apart[sink.may[0]].guards:
-            asked = self.gates.free()
-            self.gates.tell(asked ^ 1, literal)
-            self.gates.tell(asked ^ 1, *(self.guards[k].then for k in guards))
-            self._asked[number] = asked
+        else:
+            cases = []
+            for wrong, guards in self._wrong(sink.may[0], literal):
+                if guards:
+                    cases.append(asked := self.gates.free())
+                    self.gates.tell(asked ^ 1, wrong)
+                    self.gates.tell(asked ^ 1, *(self.guards[k].then for k in guards))
+            if cases:
+                self._asked[number] = asked = self.gates.free()
+                self.gates.tell(asked ^ 1, *cases)
+
+    def _wrong(self, bit: int, differs: int) -> Iterator[tuple[int, set[int]]]:
+        """Of each thing that is known of a register: whether it takes something else, and the guards under
+        which it must not. differs: whether it takes something else than without the fault."""
+        each = self.apart[bit]
+        yield differs, each.guards
+        if each.turns:
+            yield self.gates.differ(differs, self._turns(then=True)), each.turns
+
+    def _turns(self, then: bool) -> int:
+        """Whether the fault makes something else of what a register holds, or will hold next."""
+        turned = self._turned
+        assert turned is not None
+        if turned.by is None:
+            return TRUE
+        by = self.machine.registers[turned.by][0] if then else turned.by
+        return self.values[by] ^ (not turned.when)
 
     def _case(self) -> Model | None:
         """A case in which something differs, registers being the same wherever they still have to be."""
@@ -213,18 +254,24 @@ class _Induction:
         asked = gates.free()
         gates.tell(asked ^ 1, *self._asked.values())
         while True:
-            alive = [literal for (bit, k), literal in self._active.items() if k in self.apart[bit].guards]
+            alive = [
+                literal
+                for (bit, k, turned), literal in self._active.items()
+                if k in (self.apart[bit].turns if turned else self.apart[bit].guards)
+            ]
             model, spent = gates.ask(asked, *alive, conflicts=self._left)
             self._left -= spent
             if model is None:
                 return None
             fresh = False
             for bit, each in self.apart.items():
-                if each.guards and not model[each.same]:
-                    for k in each.guards:
-                        if (bit, k) not in self._active and model[self.guards[k].now]:
-                            self._active[bit, k] = active = gates.free()
-                            gates.tell(active ^ 1, self.guards[k].now ^ 1, each.same)
+                for turned, right, guards in each.known():
+                    if not guards or model[right]:
+                        continue
+                    for k in guards:
+                        if (bit, k, turned) not in self._active and model[self.guards[k].now]:
+                            self._active[bit, k, turned] = active = gates.free()
+                            gates.tell(active ^ 1, self.guards[k].now ^ 1, right)
                             fresh = True
             if not fresh:
                 return model
@@ -233,20 +280,32 @@ class _Induction:
         """Registers may differ after such a step; those of them that could not before."""
         fresh = set()
         for bit in bits:
+            numbers = self.machine.given_by.get(bit, ())
             if bit not in self.apart:
                 fresh.add(bit)
-                theirs = self.gates.free()
-                same = self.gates.differ(self.values[bit], theirs) ^ 1
-                self.gates.know(same)
-                self.apart[bit] = _Apart(theirs, same, set(self.machine.guards_of(bit)))
-            left = self.apart[bit].guards
-            if bit in self.machine.stepwise:
+                self.apart[bit] = self._free(bit)
+                left = self.apart[bit].guards
                 left -= {k for k in left if model[self.guards[k].then]}
-            else:
-                left.clear()
-            for number in self.machine.given_by.get(bit, ()):
+            elif bit in self.machine.stepwise:
+                [number] = self.machine.given_by[bit]
+                for literal, guards in self._wrong(bit, self._differs[number]):
+                    if guards and model[literal]:
+                        guards -= {k for k in guards if model[self.guards[k].then]}
+            for number in numbers:
                 self._ask_of(number)
         return fresh
+
+    def _free(self, bit: int) -> _Apart:
+        """A register that may differ, but for what is not known yet to be possible."""
+        theirs = self.gates.free()
+        differs = self.gates.differ(self.values[bit], theirs)
+        guards = set(self.machine.guards_of(bit))
+        self.gates.know(differs)
+        if self._turned is None or bit != self._turned.what:
+            return _Apart(theirs, differs ^ 1, guards)
+        turned = self.gates.differ(differs, self._turns(then=False)) ^ 1
+        self.gates.know(turned)
+        return _Apart(theirs, differs ^ 1, guards | self._phases, turned, self._phases - self._begins)
 
 
 def unseen(machine: Machine, mutant: Mutant) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 from amphw.rtl.mutation.gates import Cell, Gates, Undecided, ends, mapped, slot
@@ -14,6 +15,7 @@ MEANS = {"payload": "valid", "addr": "en", "data": "en", "index": "en"}
 """Ends of names of outputs that mean something while another output is set."""
 
 _STATES = 8  # bits of the widest register of a state machine
+_COUNTS, _PHASES = 4, 40  # bits of the widest counter by which registers take turns, and bits of all of these
 _CLOCKS = frozenset({"CLK", "RD_CLK"})
 _CONFLICTS = 10_000  # of a question about states
 _REGISTERS = ("$dff", "$adff", "$aldff", "$dlatch", "$sr", "$ff")
@@ -68,6 +70,18 @@ class Renamed:
     def other(self, gates: Gates, literal: int, by: int) -> int:
         """A literal of the bit, as it is in the circuit with the fault. by: that of `by`, if any."""
         return literal ^ 1 if self.by is None else gates.differ(literal, by ^ (not self.when))
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A register's bit that a fault inverts each time that the register is held: always, or while bit `by` of
+    it is `when`. After an even number of cycles it is right again. phases: states in which it may be the one
+    or the other."""
+
+    what: int
+    by: int | None
+    when: bool
+    phases: tuple[_Condition, ...]
 
 
 class Machine:
@@ -183,14 +197,12 @@ class Machine:
 
     def renamed(self, mutant: Mutant) -> Renamed | None:
         """What the fault would be if all that it did was to keep a memory's words at other addresses."""
-        if mutant.mode not in ("inv", "cnot0", "cnot1"):
-            return None
         cell = self.cells[mutant.cell]
-        bits = cell["connections"][mutant.port]
         if cell["port_directions"][mutant.port] == "input" and cell["type"] != "$dff":
             return None
-        changed = bits[mutant.bit]
-        other = bits[mutant.other] if mutant.other >= 0 else None
+        if (inverted := self._inverted(mutant)) is None:
+            return None
+        changed, other = inverted
         for addresses in self._addresses.values():
             behind = [next((q for q, (d, _) in self.registers.items() if d == bit and q in addresses), None)
                       for bit in (changed, other)]  # fmt: skip
@@ -231,7 +243,37 @@ class Machine:
                 found[name] = {bit for bit in asked[0] if isinstance(bit, int)}
         return found
 
+    def _inverted(self, mutant: Mutant) -> tuple[Any, Any] | None:
+        """The bit that a fault inverts, and the one that says when, None if it always does."""
+        if mutant.mode not in ("inv", "cnot0", "cnot1"):
+            return None
+        bits = self.cells[mutant.cell]["connections"][mutant.port]
+        return bits[mutant.bit], bits[mutant.other] if mutant.other >= 0 else None
+
     # --- states -----------------------------------------------------------------------------------
+
+    def turned(self, mutant: Mutant) -> Turned | None:
+        """What the fault would be if all that it did was to invert a register's bit while it is held."""
+        if (inverted := self._inverted(mutant)) is None:
+            return None
+        takers = {d: q for q, (d, _) in self.registers.items()}
+        what, by = (bit if bit in self.registers else takers.get(bit) for bit in inverted)
+        if what is None or (by is None) != (inverted[1] is None):
+            return None
+        return Turned(what, by, mutant.mode != "cnot0", tuple(self._phases(what)))
+
+    def _phases(self, bit: int) -> Iterator[_Condition]:
+        """The states of each two bits of small registers of an instance, or of one, where there are many."""
+        where, clock = self._where(bit), self.registers[bit][1]
+        small = [
+            each
+            for cell in self.cells.values()
+            if cell["type"] == "$dff" and len(cell["connections"]["Q"]) <= _COUNTS
+            for each in cell["connections"]["Q"]
+            if self._where(each) == where and self.registers[each][1] == clock
+        ]
+        for bits in ((each,) for each in small) if len(small) > _PHASES else combinations(small, 2):
+            yield from (_Condition(code, bits, where, clock) for code in range(1 << len(bits)))
 
     @cached_property
     def _conditions(self) -> list[_Condition]:
@@ -251,8 +293,10 @@ class Machine:
         """The path of the instance that a register is in."""
         return self.netlist.names.get(bit, ("", 0))[0].rpartition(".")[0]
 
-    def guards(self, gates: Gates, values: Mapping[int, int]) -> list[Guard]:
-        """The guards of all registers."""
+    def guards(
+        self, gates: Gates, values: Mapping[int, int], about: Sequence[_Condition] | None = None
+    ) -> list[Guard]:
+        """The guards of all registers, or of these conditions."""
 
         def holds(condition: _Condition, then: bool) -> int:
             return gates.all(
@@ -260,7 +304,8 @@ class Machine:
                 for place, bit in enumerate(condition.bits)
             )
 
-        return [Guard(holds(which, False), holds(which, True)) for which in self._conditions]
+        which = self._conditions if about is None else about
+        return [Guard(holds(each, False), holds(each, True)) for each in which]
 
     @cached_property
     def never(self) -> frozenset[int]:
@@ -268,7 +313,7 @@ class Machine:
         gates = Gates()
         values = self.values(gates)
         guards = self.guards(gates, values)
-        left = {number for number, each in enumerate(self._conditions) if not self._begins(each)}
+        left = {number for number, each in enumerate(self._conditions) if not self.begins(each)}
         active = {number: gates.free() for number in left}
         for number, literal in active.items():
             gates.know(guards[number].then)
@@ -285,7 +330,7 @@ class Machine:
             left -= {number for number in left if model[guards[number].then]}
         return frozenset(left)
 
-    def _begins(self, condition: _Condition) -> bool:
+    def begins(self, condition: _Condition) -> bool:
         """Whether it may hold in the beginning."""
         return all(
             self._initial.get(bit, "x") in ("x", str(condition.code >> place & 1))

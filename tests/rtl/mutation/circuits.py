@@ -76,6 +76,27 @@ class Waits(wiring.Component):
         return m
 
 
+class Holds(wiring.Component):
+    """Keeps a word when told to go, and says its complement `after` so many cycles, 3 at most."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        super().__init__(
+            {"x": In(8), "go": In(1), "o": Out(stream.Signature(unsigned(8), always_ready=False))}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        kept, busy, count = Signal(8), Signal(), Signal(2)
+        over = busy & (count == self.after - 1)
+        with m.If(self.go):
+            m.d.sync += [kept.eq(self.x), busy.eq(1), count.eq(0)]
+        with m.Else():
+            m.d.sync += [busy.eq(busy & ~over), count.eq(count + 1)]
+        m.d.comb += [self.o.valid.eq(over), self.o.payload.eq(~kept)]
+        return m
+
+
 def fault(netlist: Netlist, kind: str, mode: str, port: str, bit: int) -> Mutant:
     """The fault at the widest cell of a kind."""
     cells = netlist.module["cells"]

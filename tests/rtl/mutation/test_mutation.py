@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from amphw.rtl.mutation.replay import Recorded
 from sim.mutants.device import firings_in_time
 from sim.mutants.engines import same_cycles
 from sim.setups import Setup
-from tests.rtl.mutation.circuits import Absorbs, Forgets, Waits, fault, subject
+from tests.rtl.mutation.circuits import Absorbs, Forgets, Holds, Waits, fault, subject
 
 
 def test_the_choice_is_the_seeds() -> None:
@@ -62,6 +63,19 @@ def test_what_is_loaded_again_before_anybody_looks_is_proved() -> None:
     for mode in ("const0", "const1", "inv"):
         waits, loads = (Mutant(mode, cell, port, 3, -1, "", "", "$mux") for port in "AB")
         assert equivalent(waits) and not equivalent(loads)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_what_is_inverted_an_even_number_of_times_is_proved(after: int) -> None:
+    """A register that is held for a while, and that a fault inverts, always or where another bit says so."""
+    netlist = flat(Holds(after))
+    equivalent = Prover(netlist).equivalent
+    kept = fault(netlist, "$dff", "inv", "Q", 5)
+    assert len(netlist.module["cells"][kept.cell]["connections"]["Q"]) == 8
+    assert equivalent(kept) == (after == 2)
+    for mode in ("cnot0", "cnot1"):
+        assert equivalent(replace(kept, mode=mode, other=3)) == (after == 2)
+    assert not equivalent(replace(kept, mode="const0"))
 
 
 def test_a_memory_in_another_order_is_proved() -> None:
