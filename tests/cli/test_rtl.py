@@ -146,6 +146,23 @@ def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
     assert [round(each["frequency_mhz"], 2) for each in asked] == [70, 73.5, 61.25]
 
 
+def test_a_placement_that_allows_a_higher_clock_says_so(amphw, asked, monkeypatch) -> None:
+    """Each placement is another one: what was slower than wanted may be faster where less is wanted."""
+    placed = board_files.synthesize
+
+    def synthesize(text: str, target, **options) -> Synthesis:
+        made = placed(text, target, **options)
+        return replace(made, fmax_mhz=80.0) if options["frequency_mhz"] < 70 else made
+
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
+    command = ("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4)
+    done = amphw(*command, "--frequency", 90)
+    assert done.exit_code == 0, done.stderr
+    assert "allows 80 MHz this time: --frequency 75 may close" in " ".join(done.stderr.split())
+    for tried in (50, 70):  # at once, and in vain
+        assert "this time" not in amphw(*command, "--frequency", tried).stderr
+
+
 def test_the_oscillators_own_clock_needs_no_pll(amphw, asked) -> None:
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--frequency", 25)
     assert "clock: 25 MHz, the oscillator; timing allows 61.3 MHz" in done.stdout
