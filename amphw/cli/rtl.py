@@ -69,7 +69,7 @@ class Circuit:
         typer.Option(
             "--formats",
             metavar="FORMATS",
-            help="Number formats, such as q4.12,g=q3.13; without it, wide ones and what sums take.",
+            help="Number formats, such as q4.12,g=q3.13; without it, wide ones.",
         ),
     ] = None
     frequency: Annotated[

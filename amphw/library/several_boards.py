@@ -273,7 +273,7 @@ class _Spreading:
         return self._cuts[setting]
 
     def _fit(self, cut: _Cut, nodes: Sequence[str] | None, lanes: int) -> Fit | None:
-        """A board with these nodes, or all; None where they do not fit."""
+        """A board with these nodes, or all; None where they do not fit, or it cannot run them."""
         key = cut.tile, frozenset(nodes) if nodes is not None else None, lanes
         if key not in self._known:
             train = self._cfg.train

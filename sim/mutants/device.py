@@ -356,12 +356,12 @@ def wrong(plan: HardwarePlan) -> list[int]:
 
 @cache
 def recorded(case: Case, optimizer: str, clip: float) -> Recorded:
-    largest, many = _largest() if case is NETWORKS else None, _large_trees() if case is TREES else ()
-    return Recorded(case, optimizer, clip, largest, many)
+    largest, large = _largest() if case is NETWORKS else None, _large_trees() if case is TREES else ()
+    return Recorded(case, optimizer, clip, largest, large)
 
 
 def device(name: str, graph: Case, optimizer: str, clip: float, share: int) -> Subject:
-    """One for each graph; what only instances that say much put to the test is judged where those are."""
+    """`jobs`, the queue of messages to the host, is judged in the device of trees alone, which fills it."""
     return Subject(
         name,
         lambda: Device(recorded(graph, optimizer, clip).plan, True),

@@ -159,10 +159,10 @@ def test_candidates_are_near_what_was_seen(value: int, weight: int, gradient: in
 
 
 def test_what_a_circuit_needs_to_fit_all_formats_have() -> None:
-    base = Formats.parse("q4.12,acc=41,round=stochastic")
+    base = Formats.parse("q4.12,round=stochastic")
     wide = candidates.first(base)
-    assert str(wide) == f"{DEFAULT},acc=41,round=stochastic"
-    assert {(f.accumulator, f.rounding) for f in candidates.candidates(wide)} == {(41, "stochastic")}
+    assert str(wide) == f"{DEFAULT},round=stochastic"
+    assert {f.rounding for f in candidates.candidates(wide)} == {"stochastic"}
     assert candidates.variants(wide) == []
     assert [f.rounding for f in candidates.variants(Formats())] == ["nearest", "stochastic"]
 

@@ -23,8 +23,8 @@ KEPT = 3
 
 
 def like(formats: Formats, base: Formats) -> Formats:
-    """With the accumulator and the rounding of updates of `base`, which the model's circuit needs to fit."""
-    return replace(formats, accumulator=base.accumulator, rounding=base.rounding)
+    """With the rounding of updates of `base`, which the model's circuit needs to fit."""
+    return replace(formats, rounding=base.rounding)
 
 
 def first(base: Formats) -> Formats:

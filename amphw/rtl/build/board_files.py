@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ RESOURCES = ("luts", "ffs", "dsps", "brams")
 
 _PLACEMENTS = 4
 """At lower and lower clocks, before it is given up."""
+
+_WORTH_A_BUILD = 1.03
+"""By how much a clock must be higher to be worth another one."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def _closed(
     say: Callable[[str], None],
 ) -> tuple[Clocking, Synthesis]:
     """Place and route at a clock, and at a lower one where timing does not close, until it does."""
-    wanted = clocking.hz / MHZ
+    failed = float("inf")
     for attempt in range(1, _PLACEMENTS + 1):
         mhz = clocking.hz / MHZ
         say(f"placing and routing, for a clock of {mhz:.4g} MHz")
@@ -138,9 +142,10 @@ def _closed(
         )
         if made.meets_frequency or made.fmax_mhz is None:
             if attempt > 1 and made.fmax_mhz is not None:
-                _tell_of_more(board, mhz, wanted, made.fmax_mhz, say)
+                _tell_of_more(board, mhz, failed, made.fmax_mhz, say)
             return clocking, made
         _check_phy(made)
+        failed = mhz
         reached, spare = f"{made.fmax_mhz:.4g} MHz", f"{MARGIN - 1:.0%}"
         say(f"timing closes at {reached}, which is less than this with {spare} to spare")
         if attempt < _PLACEMENTS:
@@ -157,15 +162,16 @@ def _closed(
 
 
 def _tell_of_more(
-    board: Board, mhz: float, wanted: float, reached: float, say: Callable[[str], None]
+    board: Board, mhz: float, failed: float, reached: float, say: Callable[[str], None]
 ) -> None:
-    """Placement is a matter of chance: one that was asked for a lower clock may allow a much higher one, if
-    not the one that was wanted first, which has been tried."""
+    """Placement is a matter of chance: one that was asked for a lower clock may allow a much higher one. That
+    is told if it is below the lowest that has failed."""
     more = board.clocking(reached / MARGIN).hz / MHZ
-    if 1.03 * mhz < more < wanted:
+    if _WORTH_A_BUILD * mhz < more < failed:
+        option = f"--frequency {ceil(1000 * more) / 1000:g}"  # not less than it, or it is another one
         say(
-            f"timing closes, and allows {reached:.4g} MHz this time: --frequency {more:.4g} may close, too, "
-            "in as long a build"
+            f"timing closes, and allows {reached:.4g} MHz this time: {option} may close, too, in another "
+            "build as long as this one"
         )
 
 

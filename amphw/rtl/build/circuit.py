@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from amphw.ir.errors import AmphwError
+from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import HardwarePlan, Sizes
 
 FILE = "circuit.json"
@@ -81,10 +82,16 @@ class Circuit:
     def check(self, plan: HardwarePlan) -> None:
         """CircuitError unless the circuit is that of the plan. It says what differs."""
         wanted, wrong = Circuit.of(plan), []
-        for name, says in (("formats", "number formats"), ("nodes", "nodes")):
-            has, wants = getattr(self, name), getattr(wanted, name)
-            if has != wants:
-                wrong.append(f"{says}: {_shown(has)} instead of {_shown(wants)}")
+        ours, theirs = Formats.parse(self.formats), plan.formats
+        if replace(ours, accumulator=theirs.accumulator) != theirs:
+            wrong.append(f"number formats: {ours} instead of {theirs}")
+        elif ours.accumulator_bits != theirs.accumulator_bits:
+            wrong.append(
+                f"layers whose sums take {theirs.accumulator_bits} bits, where the circuit has "
+                f"{ours.accumulator_bits} (--set model.*)"
+            )
+        if self.nodes != wanted.nodes:
+            wrong.append(f"nodes: {', '.join(self.nodes)} instead of {', '.join(wanted.nodes)}")
         for field in fields(Sizes):
             has, wants = getattr(self.sizes, field.name), getattr(wanted.sizes, field.name)
             if has != wants:
@@ -99,10 +106,6 @@ class Circuit:
                 + "; ".join(wrong)
                 + ". Choose what it was built for, or build another one (amphw rtl)"
             )
-
-
-def _shown(value: object) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _digest(*parts: object) -> str:

@@ -65,7 +65,7 @@ def fixed_units(units: Iterable[Unit], formats: Formats) -> dict[int, FixedDeriv
     return found
 
 
-def accumulator_bits(units: Iterable[FixedDerivative]) -> int:
+def widest_sum(units: Iterable[FixedDerivative]) -> int:
     """Bits that the longest sum of products takes."""
     return max((_bits_of_sum(_longest_sum(fixed)) for fixed in units), default=0)
 
@@ -75,10 +75,10 @@ def _accumulator_holds(node: str, fixed: FixedDerivative, formats: Formats) -> N
     terms = _longest_sum(fixed)
     needed, there = _bits_of_sum(terms), formats.accumulator or MOST_ACCUMULATOR
     if needed > there:
-        give = "" if needed > MOST_ACCUMULATOR else f"acc={needed} in the number formats, or "
+        do = "choose" if needed > MOST_ACCUMULATOR else f"give it acc={needed} in the number formats, or"
         raise GraphError(
-            f"sums of {terms} products take {needed} bits, the accumulator has {there}: give it {give}"
-            "a narrower layer",
+            f"sums of {terms} products take {needed} bits, the accumulator has {there}: {do} a narrower "
+            "layer",
             node=node,
         )
 

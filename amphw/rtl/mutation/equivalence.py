@@ -14,7 +14,8 @@ looks after an even number of cycles: such a bit is, in some states, known to be
 A memory may also keep its words at other addresses than without the fault, if all who use it do the same.
 
 Of the states that the circuit never gets into only those of one state machine or register of one bit are left
-out (`Machine.never`); others count as well, so what is not proved may still be equivalent.
+out (`Machine.never`), and those of two bits in which a register would be both the same and inverted; others
+count as well, so what is not proved may still be equivalent.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class _Apart:
     turned: int = FALSE
     turns: set[int] = field(default_factory=set)
 
-    def known(self) -> Iterator[tuple[bool, int, set[int]]]:
-        """By the kind of what is known of it, whether it is turned: a literal of that, and when it is so."""
+    def claims(self) -> Iterator[tuple[bool, int, set[int]]]:
+        """What is claimed of it, the same and then turned: whether it is the turned claim, a literal that it
+        holds, and the guards under which it must."""
         yield False, self.same, self.guards
         yield True, self.turned, self.turns
 
@@ -76,12 +78,12 @@ class _Induction:
         self.values = machine.values(gates)
         self.guards = machine.guards(gates, self.values)
         self._turned = turned = machine.turned(mutant)
-        self._phases: set[int] = set()
-        self._begins: set[int] = set()
+        self._phases: set[int] = set()  # the numbers of guards that may tell the one from the other
+        self._first: set[int] = set()  # those that may hold in the beginning
         if turned is not None:
             phases = list(enumerate(turned.phases, len(self.guards)))
             self._phases = {number for number, _ in phases}
-            self._begins = {number for number, each in phases if machine.begins(each)}
+            self._first = {number for number, each in phases if machine.begins(each)}
             self.guards += machine.guards(gates, self.values, turned.phases)
         for guard in self.guards:
             gates.know(guard.now, guard.then)
@@ -213,7 +215,8 @@ class _Induction:
         """Whether a sink differs, unless what may differ then may already."""
         sink, literal = self.machine.sinks[number], self._differs.get(number, FALSE)
         self._asked.pop(number, None)
-        if literal == FALSE:
+        claimed = sink.stepwise and sink.may and sink.may[0] in self.apart and self.apart[sink.may[0]].turns
+        if literal == FALSE and not claimed:  # what is the same may still not be turned
             return
         if sink.may is None:
             self._asked[number] = literal
@@ -265,7 +268,7 @@ class _Induction:
                 return None
             fresh = False
             for bit, each in self.apart.items():
-                for turned, right, guards in each.known():
+                for turned, right, guards in each.claims():
                     if not guards or model[right]:
                         continue
                     for k in guards:
@@ -305,7 +308,10 @@ class _Induction:
             return _Apart(theirs, differs ^ 1, guards)
         turned = self.gates.differ(differs, self._turns(then=False)) ^ 1
         self.gates.know(turned)
-        return _Apart(theirs, differs ^ 1, guards | self._phases, turned, self._phases - self._begins)
+        # At first both are claimed in each phase, which says that there is none: the first steps into one
+        # show which it is, and of a phase that nothing leads into it was true. In the beginning both circuits
+        # hold the same, so of a phase that may hold then nothing else is claimed.
+        return _Apart(theirs, differs ^ 1, guards | self._phases, turned, self._phases - self._first)
 
 
 def unseen(machine: Machine, mutant: Mutant) -> bool:

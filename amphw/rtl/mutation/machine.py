@@ -74,9 +74,9 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Turned:
-    """A register's bit that a fault inverts each time that the register is held: always, or while bit `by` of
-    it is `when`. After an even number of cycles it is right again. phases: states in which it may be the one
-    or the other."""
+    """A register's bit that a fault inverts each time that the register is held: always, or while the
+    register's bit `by`, perhaps another's, is `when`. After an even number of cycles it is right again.
+    phases: states in which it may be the one or the other."""
 
     what: int
     by: int | None
@@ -256,14 +256,17 @@ class Machine:
         """What the fault would be if all that it did was to invert a register's bit while it is held."""
         if (inverted := self._inverted(mutant)) is None:
             return None
-        takers = {d: q for q, (d, _) in self.registers.items()}
+        takers = {d: q for q, (d, _) in self.registers.items() if isinstance(d, int)}
         what, by = (bit if bit in self.registers else takers.get(bit) for bit in inverted)
         if what is None or (by is None) != (inverted[1] is None):
             return None
+        if by is not None and self.registers[by][1] != self.registers[what][1]:
+            return None  # what is inverted would change with another clock, too
         return Turned(what, by, mutant.mode != "cnot0", tuple(self._phases(what)))
 
     def _phases(self, bit: int) -> Iterator[_Condition]:
-        """The states of each two bits of small registers of an instance, or of one, where there are many."""
+        """The states of every two bits of the small registers in its instance; of each bit alone where there
+        is one, or too many pairs."""
         where, clock = self._where(bit), self.registers[bit][1]
         small = [
             each
@@ -272,7 +275,7 @@ class Machine:
             for each in cell["connections"]["Q"]
             if self._where(each) == where and self.registers[each][1] == clock
         ]
-        for bits in ((each,) for each in small) if len(small) > _PHASES else combinations(small, 2):
+        for bits in combinations(small, 2 if 1 < len(small) <= _PHASES else 1):
             yield from (_Condition(code, bits, where, clock) for code in range(1 << len(bits)))
 
     @cached_property

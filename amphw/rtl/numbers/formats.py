@@ -113,7 +113,9 @@ class Formats:
             ("master", (24, 32)),
             ("rounding", ("nearest", "stochastic")),
         ):
-            if getattr(self, name) not in (*allowed, getattr(Formats, name)):
+            if name == "accumulator" and self.accumulator is None:
+                continue
+            if getattr(self, name) not in allowed:
                 text = (
                     f"{allowed[0]} .. {allowed[-1]}"
                     if isinstance(allowed, range)
@@ -162,10 +164,14 @@ class Formats:
 
     @property
     def accumulator_bits(self) -> int:
+        """Of a plan's formats, see `accumulating`."""
         return self.accumulator or ACCUMULATOR
 
     def accumulating(self, bits: int) -> Formats:
-        """With an accumulator that has at least so many bits, unless one is given."""
+        """With an accumulator that has at least so many bits, unless one is given.
+
+        The usual one is not named, so that circuits in which it is enough are called what they were.
+        """
         return replace(self, accumulator=bits) if self.accumulator is None and bits > ACCUMULATOR else self
 
     @property

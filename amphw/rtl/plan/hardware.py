@@ -13,7 +13,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.lowering import FixedDerivative
 from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts
-from amphw.rtl.fixed.units import DeviceRules, accumulator_bits, fixed_units, mapped
+from amphw.rtl.fixed.units import DeviceRules, fixed_units, mapped, widest_sum
 from amphw.rtl.isa.steps import Step
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.microcode.compile import UnitCode, compile_unit
@@ -111,7 +111,7 @@ def hardware_plan(
     lowered = lower(graph)
     units = mapped(lowered, nodes)
     fixed = fixed_units(units, formats)
-    formats = formats.accumulating(accumulator_bits(fixed.values()))
+    formats = formats.accumulating(widest_sum(fixed.values()))
     stack = Stack.of([(u.name, fixed[u.index].forward) for u in units if u.owns], sizes.lanes)
     codes = {
         u.index: compile_unit(

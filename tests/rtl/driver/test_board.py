@@ -269,6 +269,10 @@ def test_a_circuit_of_something_else_says_what_differs() -> None:
             hardware_plan(graph, {"*": RULE}, Formats(), SIZES),
             f"number formats: {formats} instead of {Formats()}",
         ),
+        (
+            hardware_plan(graph, {"*": RULE}, replace(formats, accumulator=42), SIZES),
+            r"layers whose sums take 42 bits, where the circuit has 40 \(--set model",
+        ),
         (hardware_plan(graph, {"*": RULE}, formats, replace(SIZES, lanes=8)), "lanes: 4 instead of 8"),
         (hardware_plan(graph, {"*": RULE}, formats, SIZES, ["cell"]), "nodes: .* instead of cell"),
     ):

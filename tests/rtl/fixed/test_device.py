@@ -127,7 +127,7 @@ def test_without_one_an_accumulator_is_as_wide_as_the_widest_layer_takes() -> No
         "q4.12,acc=41"
     )
     assert hardware_plan(mlp(), rules, Formats(), Sizes()).formats == Formats()
-    with pytest.raises(GraphError, match="the accumulator has 48: give it a narrower layer"):
+    with pytest.raises(GraphError, match="the accumulator has 48: choose a narrower layer"):
         FixedDevice().check(mlp(hidden=1 << 17), rules)
 
 

@@ -77,17 +77,19 @@ class Waits(wiring.Component):
 
 
 class Holds(wiring.Component):
-    """Keeps a word when told to go, and says its complement `after` so many cycles, 3 at most."""
+    """Keeps a word when told to go, and says its complement `after` so many cycles, 3 at most. begins: that
+    it says what it holds in the beginning, too, in the first cycle."""
 
-    def __init__(self, after: int) -> None:
-        self.after = after
+    def __init__(self, after: int, begins: bool = False) -> None:
+        self.after, self.begins = after, begins
         super().__init__(
             {"x": In(8), "go": In(1), "o": Out(stream.Signature(unsigned(8), always_ready=False))}
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        kept, busy, count = Signal(8), Signal(), Signal(2)
+        kept, busy = Signal(8), Signal(init=self.begins)
+        count = Signal(2, init=(self.after - 1) * self.begins)
         over = busy & (count == self.after - 1)
         with m.If(self.go):
             m.d.sync += [kept.eq(self.x), busy.eq(1), count.eq(0)]

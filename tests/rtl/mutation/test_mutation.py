@@ -78,6 +78,11 @@ def test_what_is_inverted_an_even_number_of_times_is_proved(after: int) -> None:
     assert not equivalent(replace(kept, mode="const0"))
 
 
+def test_in_the_beginning_nothing_has_been_inverted() -> None:
+    netlist = flat(Holds(2, begins=True))
+    assert not Prover(netlist).equivalent(fault(netlist, "$dff", "inv", "Q", 5))
+
+
 def test_a_memory_in_another_order_is_proved() -> None:
     """An address that all ports share may have a bit inverted, always or by another one, but not lost."""
     netlist = flat(Store(8, 64))
