@@ -36,8 +36,9 @@ CASES: list[tuple[str, list[str], str, int, int, str]] = [
     ("list-reduction", MOMENTUM, "q4.12", 4, 2, "ulx3s-85f"),
     ("list-reduction", WIDE, "q4.12", 16, 16, "ulx3s-85f"),
     ("list-reduction", WIDE, "q4.12", 32, 16, "ulx3s-85f"),
-    ("mnist", MLP, "q4.12,acc=41", 4, 2, "ulx3s-85f"),
+    ("mnist", MLP, "q4.12", 4, 2, "ulx3s-85f"),
     ("list-reduction", SMALL, "q4.12", 2, 1, "tang-nano-9k"),
+    ("list-reduction", SMALL, "q4.12", 4, 2, "tang-nano-20k"),
     ("list-reduction", SMALL, "q4.12", 2, 1, "icebreaker"),
 ]
 """(model, settings, formats, lanes, keys, board)"""

@@ -139,6 +139,7 @@ def _closed(
             pins=pins,
             clocks=board.clocks(clocking),
             bitstream=bitstream,
+            say=say,
         )
         if made.meets_frequency or made.fmax_mhz is None:
             if attempt > 1 and made.fmax_mhz is not None:

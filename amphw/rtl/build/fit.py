@@ -20,6 +20,7 @@ from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.plan.remedies import LEAST_LANES, Remedies, larger
 from amphw.rtl.plan.sizing import memory_sizes
+from amphw.rtl.toolchain.families import family
 
 LANES = (32, 16, 8, 4, LEAST_LANES)
 """That are tried, the most first, but for those that are more than the columns of any layer."""
@@ -50,8 +51,13 @@ class Estimate:
 
         error: per resource, as a fraction, by how much more may be wanted without being listed.
         """
-        there, allowed = asdict(board.resources), error or {}
+        there, allowed = placeable(board), error or {}
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k] * (1 + allowed.get(k, 0))}
+
+
+def placeable(board: Board) -> dict[str, int]:
+    """How much of each resource of the board's chip a circuit may take."""
+    return asdict(board.resources) | {"luts": int(family(board.target).fullest * board.resources.luts)}
 
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
@@ -170,12 +176,13 @@ def _counters(board: Board) -> int:
 
 def shortage(of: Estimate, board: Board, estimated: bool = False) -> str:
     """What the board has too little of, and by how much. estimated: whether it is of before the build."""
-    return ", ".join(
-        ("about " if estimated and name in FIGURES else "")
-        + f"{wanted:,} {Resources.NAMES[name]}, {wanted - there:,} too many "
-        + f"({board.name} has {f'{there:,}' if there else 'none'})"
-        for name, (wanted, there) in of.excess(board).items()
-    )
+    parts = []
+    for name, (wanted, there) in of.excess(board).items():
+        about, has = "about " * (estimated and name in FIGURES), getattr(board.resources, name)
+        room = f"{board.name} has {f'{has:,}' if has else 'none'}"
+        room += f", of which {there:,} can be placed" * (there < has)
+        parts.append(f"{about}{wanted:,} {Resources.NAMES[name]}, {wanted - there:,} too many ({room})")
+    return ", ".join(parts)
 
 
 def _short(plan: HardwarePlan, taken: Estimate, board: Board) -> list[str]:

@@ -47,8 +47,12 @@ class Family:
 
     purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command for a target.
     cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
+    table: what the names of look-up tables begin with where a flip-flop has one before it in the same cell:
+    there it takes that table with it, unless the table feeds it alone. fullest: the share of the look-up
+    tables up to which placement comes to an end.
     place: nextpnr's command for a target; it writes `placed`. quickly: options of that command with which
-    circuits that leave `spare_brams` block memories free are placed best, and soonest.
+    circuits are placed best, and soonest, but for those that are `crowded` on a target: where so many block
+    memories are left free.
     constraints: the lines for a port and its pin.
     constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
@@ -74,8 +78,10 @@ class Family:
     pack: Callable[[Target], Sequence[str]]
     bitstream: str
     pll: Callable[[Target], Pll]
+    table: str = ""
+    fullest: float = 1.0
     quickly: Sequence[str] = ()
-    spare_brams: int = 0
+    crowded: Callable[[Target, int], bool] = lambda target, free: False
     levels: str = ""
     pairs: bool = False
     needs_pins: bool = False
@@ -121,9 +127,10 @@ FAMILIES: dict[str, Family] = {
         pll=lambda t: ehxplll,
         # Half the wires of the default placer, in half the time. But it moves cells apart by forces, and
         # where nearly all block memories are taken, some stay in one place for ever: with 5 of a 25F free,
-        # not with 11 of an 85F.
+        # not with 2 of a 45F or 11 of an 85F, where what the default placer has placed is not routed in an
+        # hour.
         quickly=["--placer", "static"],
-        spare_brams=8,
+        crowded=lambda t, free: t.device.endswith(("12k", "25k")) and free < 8,
         levels="IO_TYPE",
         pairs=True,
     ),
@@ -144,6 +151,7 @@ FAMILIES: dict[str, Family] = {
             f"set_io {'-pullup yes ' if 'PULLUP' in pin.attributes else ''}{port} {pin.site}"
         ),
         constraints_suffix="pcf",
+        table="SB_LUT4",
         pack=lambda t: ["yowasp-icepack", "placed", "top.bin"],
         bitstream="top.bin",
         # The UltraPlus has one PLL, whose pin nothing else may use: there the oscillator is at it.
@@ -179,6 +187,9 @@ FAMILIES: dict[str, Family] = {
         ],
         bitstream="top.fs",
         pll=lambda t: rpll(t.device),
+        # With 93 % of a GW2A's nothing was placed within 25 minutes, with 82 % it took seven.
+        table="LUT",
+        fullest=0.9,
         levels="IO_TYPE",
         needs_pins=True,
     ),

@@ -14,14 +14,16 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from amphw.rtl.toolchain.build_cache import cached, key
 from amphw.rtl.toolchain.environment import TookTooLongError, ToolchainError, require, run, versions
-from amphw.rtl.toolchain.families import Pin, Target, family
+from amphw.rtl.toolchain.families import Family, Pin, Target, family
+from amphw.rtl.toolchain.placement_log import LOG, watched
 
 _TOP = "top"
 _NETLIST, _PLACED = "netlist.json.gz", "placed.gz"
@@ -88,8 +90,8 @@ class ClockRate:
 class Synthesis:
     """What a component takes of a chip.
 
-    luts, ffs, dsps, brams: lookup tables (carries included), flip-flops, multipliers, block memories, as
-    mapped.
+    luts, ffs, dsps, brams: lookup tables (with carries, and what lies fallow beside flip-flops),
+    flip-flops, multipliers, block memories, as mapped.
     fmax_mhz: of the slowest clock; None if only mapped, or without a path between registers.
     clocks: of each clock that registers have, as nextpnr names its net.
     device_share: per kind of cell, as nextpnr names it, those that are used at all; empty if only mapped.
@@ -136,12 +138,14 @@ def synthesize(
     pins: Mapping[str, Pin] | None = None,
     clocks: Sequence[ClockNet] = (),
     seed: int = 1,
+    say: Callable[[str], None] | None = None,
 ) -> Synthesis:
     """Map Verilog with the top module `top` to a chip; place and route it; make its bitstream.
 
     frequency_mhz: of all clocks but those of `clocks`, which have rates of their own. pins: per port (`name`
     or `name[bit]`), the pin; without it, nextpnr chooses.
-    seed: of the placement. The result is taken from the cache if the same was built before.
+    seed: of the placement. say: told each minute how far that is. The result is taken from the cache if the
+    same was built before.
     Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip,
     and where nextpnr judged one of `clocks` by another rate than its own or does not know one that is needed.
     """
@@ -155,6 +159,7 @@ def synthesize(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
     netlist = _map(verilog, target)
+    counts = _counts(netlist, target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
     files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
@@ -169,13 +174,15 @@ def synthesize(
     if place:
         tools = versions(kind.distribution, "Apycula")
         commands = [[*placing, *kind.quickly], placing] if kind.quickly else [placing]
-        if target.brams - _counts(netlist, target)["brams"] < kind.spare_brams:
+        if kind.crowded(target, target.brams - counts["brams"]):
             commands.reverse()
         product = key(netlist.name, *map(" ".join, commands), *files.values(), tools)
-        placed = cached("placement", product, lambda folder: _place(folder, netlist, target, commands, files))
+        placed = cached(
+            "placement", product, lambda folder: _place(folder, netlist, target, commands, files, say)
+        )
         if bitstream:
             packed = cached("bitstream", product, lambda folder: _pack(folder, placed, target))
-    made = _read(netlist, placed, packed, target, frequency_mhz)
+    made = _read(netlist, counts, placed, packed, target, frequency_mhz)
     if placed is not None:
         _check_clocks(made, clocks)
     return made
@@ -206,7 +213,12 @@ def _check_clocks(made: Synthesis, clocks: Sequence[ClockNet]) -> None:
 
 
 def _place(
-    folder: Path, netlist: Path, target: Target, commands: Sequence[Sequence[str]], files: Mapping[str, str]
+    folder: Path,
+    netlist: Path,
+    target: Target,
+    commands: Sequence[Sequence[str]],
+    files: Mapping[str, str],
+    say: Callable[[str], None] | None,
 ) -> None:
     """Fill the folder with the report of placement and routing, and the placed circuit.
 
@@ -218,10 +230,12 @@ def _place(
         for name, text in files.items():
             (work / name).write_text(text)
         start, doing = time.perf_counter(), f"{target.device}, place and route"
-        try:
-            run(commands[0], work, doing=doing, seconds=_PATIENCE if len(commands) > 1 else None)
-        except TookTooLongError:
-            run(commands[1], work, doing=doing)
+        log = ["--log", LOG]
+        with watched(work / LOG, say):
+            try:
+                run([*commands[0], *log], work, doing=doing, seconds=_PATIENCE if len(commands) > 1 else None)
+            except TookTooLongError:
+                run([*commands[1], *log], work, doing=doing)
         (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
         (folder / _PLACED).write_bytes(gzip.compress((work / "placed").read_bytes(), 6))
         shutil.copy2(work / "report.json", folder / "report.json")
@@ -293,19 +307,45 @@ def _instances(netlist: Path) -> list[str]:
 def _counts(netlist: Path, target: Target) -> dict[str, int]:
     """What a mapped circuit takes, by resource."""
     cells: dict[str, int] = _load(netlist / "stat.json")["design"].get("num_cells_by_type", {})
-    return {
+    kind = family(target)
+    counts = {
         resource: sum(
             number * weight
             for name, number in cells.items()
             for start, weight in weights.items()
             if name.startswith(start)
         )
-        for resource, weights in family(target).cells.items()
+        for resource, weights in kind.cells.items()
     }
+    if kind.table:
+        counts["luts"] += _alone(netlist, kind)
+    return counts
+
+
+def _alone(netlist: Path, kind: Family) -> int:
+    """Flip-flops that no look-up table feeds which feeds nothing else."""
+    text = gzip.decompress((netlist / _NETLIST).read_bytes())
+    cells = json.loads(text)["modules"][_TOP]["cells"].values()
+    flip_flops = tuple(kind.cells["ffs"])
+    tables: set[int | str] = set()
+    readers: Counter[int | str] = Counter()
+    for cell in cells:
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"].get(port) != "output":
+                readers.update(bits)
+            elif cell["type"].startswith(kind.table):
+                tables.update(bits)
+    into = [cell["connections"]["D"][0] for cell in cells if cell["type"].startswith(flip_flops)]
+    return sum(bit not in tables or readers[bit] > 1 for bit in into)
 
 
 def _read(
-    netlist: Path, placed: Path | None, packed: Path | None, target: Target, frequency_mhz: float
+    netlist: Path,
+    counts: Mapping[str, int],
+    placed: Path | None,
+    packed: Path | None,
+    target: Target,
+    frequency_mhz: float,
 ) -> Synthesis:
     report = _load(placed / "report.json") if placed is not None else {}
     seconds: dict[str, float] = {}
@@ -317,7 +357,7 @@ def _read(
     }
     return Synthesis(
         target=target,
-        **_counts(netlist, target),
+        **counts,
         fmax_mhz=min((clock.reached_mhz for clock in clocks.values()), default=None),
         frequency_mhz=frequency_mhz,
         device_share={

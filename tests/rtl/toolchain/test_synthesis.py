@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from amphw.rtl.build.boards import BOARDS
 from amphw.rtl.gateware.controller.memory import Store
 from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
-from amphw.rtl.toolchain import synthesis
+from amphw.rtl.toolchain import placement_log, synthesis
 from amphw.rtl.toolchain.environment import TookTooLongError, ToolchainError
 from amphw.rtl.toolchain.families import Target
 from amphw.rtl.toolchain.synthesis import ClockNet, ClockRate, Synthesis, synthesize
@@ -70,6 +71,25 @@ def test_registers_are_counted(board: str) -> None:
     assert result.fmax_mhz is None and result.meets_frequency and result.device_share == {}
 
 
+class Neighbours(wiring.Component):
+    """Bits that differ from the one beside them, a cycle later and two."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(20), "once": Out(20), "twice": Out(20)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.sync += [self.once.eq(self.a ^ self.a.rotate_left(1)), self.twice.eq(self.once)]
+        return m
+
+
+@pytest.mark.parametrize(("board", "beside"), [("ulx3s-85f", 0), ("icebreaker", 20), ("tang-nano-9k", 20)])
+def test_flip_flops_take_look_up_tables_where_no_others_feed_them(board: str, beside: int) -> None:
+    """Twenty feed a flip-flop each, and those feed as many again."""
+    result = mapped(Neighbours(), board)
+    assert (result.ffs, result.luts) == (40, 20 + beside)
+
+
 @pytest.mark.parametrize("board", ONE_EACH)
 @pytest.mark.thorough
 def test_multipliers_are_counted(board: str) -> None:
@@ -89,8 +109,8 @@ def test_block_memories_are_counted(board: str) -> None:
 def test_nothing_stands_behind_a_memory_without_collisions(board: str) -> None:
     """Without its attribute, logic would give the old word of one that is read as it is written."""
     result = mapped(Store(unsigned(16), 512), board)
-    assert result.luts == 0
     assert result.ffs == 9 + 1 + 16 + 16  # address, whether to write, what; and what was read
+    assert result.luts == (0 if board == "ulx3s-85f" else result.ffs)  # none but those beside flip-flops
 
 
 def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,20 +186,68 @@ def test_another_placer_is_taken_where_one_does_not_come_to_an_end(
     commands = placements(monkeypatch, tmp_path, end_in_time=False)
     found = synthesize(verilog(SkidBuffer(8)), BOARDS["ulx3s-85f"].target, frequency_mhz=25)
     assert found.fmax_mhz is not None
-    first, second = commands
+    first, second = (command[: command.index("--log")] for command in commands)
     assert first == [*second, "--placer", "static"]
 
 
-@pytest.mark.parametrize(("brams", "placer"), [(9, ["--placer", "static"]), (8, [])])
-def test_where_few_block_memories_are_left_the_placer_is_another(
-    brams: int, placer: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("    at iteration #13, type ALL: wirelen solved = 62111, spread = 127614", "placing, round 13"),
+        ("iter=190 steplen=1.629030 a=97.140572 penalty=[0.00, 0.00, 0.00, 0.00]", "placing, round 190"),
+        ("  at iteration #35: temp = 0.000000, timing cost = 578", "moving single cells, round 35"),
+        (
+            "    140000 |    37641     101852 |  391   609 |     43882|      18.74     700.84|",
+            "routing, 43,882 connections left",
+        ),
+        ("    iter=8 wires=460928 overused=1053 overuse=1060", "routing, 1,053 wires taken twice"),
+    ],
+)
+def test_a_log_tells_how_far_a_placement_is(line: str, said: str) -> None:
+    before = "Info: Packing IOs..\nInfo:     at iteration #1, type ALL: wirelen solved = 9\n"
+    assert placement_log.step(f"{before}Info: {line}\nInfo: something else\n") == said
+    assert placement_log.step("Info: Packing IOs..\n") == ""
+
+
+def test_how_far_a_placement_is_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told, one = [], threading.Event()
+
+    def say(text: str) -> None:
+        told.append(text)
+        one.set()
+
+    def places(arguments: Sequence[str], folder: Path, **options: Any) -> Any:
+        if "nextpnr" in arguments[0]:
+            log = folder / arguments[arguments.index("--log") + 1]
+            log.write_text("Info:     iter=8 wires=460928 overused=1053\n")
+            assert one.wait(60)
+        return run(arguments, folder, **options)
+
+    run = synthesis.run
+    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path))
+    monkeypatch.setattr(synthesis, "run", places)
+    monkeypatch.setattr(placement_log, "_EVERY", 0.01)
+    synthesize(verilog(SkidBuffer(8)), BOARDS["ulx3s-85f"].target, frequency_mhz=25, say=say)
+    assert told[0] == "routing, 1,053 wires taken twice"
+
+
+@pytest.mark.parametrize(
+    ("board", "brams", "placer"),
+    [
+        ("ulx3s-12f", 9, ["--placer", "static"]),
+        ("ulx3s-12f", 8, []),
+        ("ulx3s-85f", 2, ["--placer", "static"]),
+    ],
+)
+def test_where_few_block_memories_of_a_small_chip_are_left_the_placer_is_another(
+    board: str, brams: int, placer: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     commands = placements(monkeypatch, tmp_path)
-    target = replace(BOARDS["ulx3s-85f"].target, brams=brams)
+    target = replace(BOARDS[board].target, brams=brams)
     found = synthesize(verilog(Echo()), target, frequency_mhz=25, place=True)
     assert found.brams == 1
     [command] = commands
-    assert command[command.index("-q") + 1 :] == placer
+    assert command[command.index("-q") + 1 : command.index("--log")] == placer
 
 
 def test_an_unknown_family_and_missing_pins_are_errors() -> None:
