@@ -80,7 +80,7 @@ LISTS = Load(
 )
 TREES = Load(
     "tree-lstm",
-    "cpu,a=process:fixed:q6.10,g=q4.12,acc=42,n=null",
+    "cpu,a=process:fixed:q6.10,g=q4.12,n=null",
     (
         *("model.sample=true", "device.place=embed=cpu,leaf=cpu,branch=a,head=n"),
         *("update.nodes.branch.optimizer=momentum", "update.nodes.branch.lr=0.05"),
