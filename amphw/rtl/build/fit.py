@@ -62,11 +62,13 @@ def placeable(board: Board) -> dict[str, int]:
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
 USB = {
-    "full": {"luts": 1680, "ffs": 822, "brams": 1},
-    "high": {"luts": 1720, "ffs": 880, "brams": 3},  # between 1,694 of an ECP5 and 1,745 of a GW2A
+    ("full", "ecp5"): {"luts": 1680, "ffs": 822, "brams": 1},
+    ("high", "ecp5"): {"luts": 1720, "ffs": 880, "brams": 3},
+    ("high", "gowin"): {"luts": 2330, "ffs": 881, "brams": 3},
 }
-"""What a link over Ethernet, or over USB of a speed, takes more of an ECP5 than a serial line, of which all
-builds are that estimates are made of: each was mapped, with words that go back as they come."""
+"""What a link over Ethernet takes more of an ECP5, and one over USB of a speed of a family's chips, than a
+serial line, of which all builds are that estimates are made of: each was mapped, with words that go back as
+they come."""
 
 
 SUPPLIES = {"luts": 125, "ffs": 51, "brams": 0}
@@ -76,7 +78,9 @@ SUPPLIES = {"luts": 125, "ffs": 51, "brams": 0}
 def of_link(board: Board) -> dict[str, int]:
     """What the board's link takes more than a serial line."""
     none = dict.fromkeys(ETHERNET, 0)
-    more = {"ethernet": ETHERNET, "usb": USB[board.usb.speed]}.get(board.link.kind, none)
+    speed = board.usb.speed
+    usb = USB.get((speed, board.target.family), USB[speed, "ecp5"])
+    more = {"ethernet": ETHERNET, "usb": usb}.get(board.link.kind, none)
     supplies = SUPPLIES if board.link.kind == "usb" and board.usb.supply_volts else none
     return {what: more[what] + supplies[what] for what in more}
 
