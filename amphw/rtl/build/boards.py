@@ -155,6 +155,11 @@ class Board:
         return {self.usb.clock: nearest(pll, oscillator, Fraction(mhz * MHZ), off)}
 
     @property
+    def placeable(self) -> Resources:
+        """How much of its chip a circuit may take."""
+        return replace(self.resources, luts=int(family(self.target).fullest * self.resources.luts))
+
+    @property
     def clock_hz(self) -> float:
         """At which circuits run that have not been built: simulated, placed and estimated ones."""
         return self.clocking(self.clock.circuit_mhz).hz

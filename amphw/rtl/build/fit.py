@@ -20,7 +20,6 @@ from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.plan.remedies import LEAST_LANES, Remedies, larger
 from amphw.rtl.plan.sizing import memory_sizes
-from amphw.rtl.toolchain.families import family
 
 LANES = (32, 16, 8, 4, LEAST_LANES)
 """That are tried, the most first, but for those that are more than the columns of any layer."""
@@ -51,20 +50,16 @@ class Estimate:
 
         error: per resource, as a fraction, by how much more may be wanted without being listed.
         """
-        there, allowed = placeable(board), error or {}
+        there, allowed = asdict(board.placeable), error or {}
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k] * (1 + allowed.get(k, 0))}
-
-
-def placeable(board: Board) -> dict[str, int]:
-    """How much of each resource of the board's chip a circuit may take."""
-    return asdict(board.resources) | {"luts": int(family(board.target).fullest * board.resources.luts)}
 
 
 ETHERNET = {"luts": 2957, "ffs": 1893, "brams": 5}
 USB = {
     ("full", "ecp5"): {"luts": 1680, "ffs": 822, "brams": 1},
     ("high", "ecp5"): {"luts": 1720, "ffs": 880, "brams": 3},
-    ("high", "gowin"): {"luts": 2330, "ffs": 881, "brams": 3},
+    ("full", "gowin"): {"luts": 2450, "ffs": 940, "brams": 1},
+    ("high", "gowin"): {"luts": 2350, "ffs": 905, "brams": 3},
 }
 """What a link over Ethernet takes more of an ECP5, and one over USB of a speed of a family's chips, than a
 serial line, of which all builds are that estimates are made of: each was mapped, with words that go back as
@@ -78,9 +73,11 @@ SUPPLIES = {"luts": 125, "ffs": 51, "brams": 0}
 def of_link(board: Board) -> dict[str, int]:
     """What the board's link takes more than a serial line."""
     none = dict.fromkeys(ETHERNET, 0)
-    speed = board.usb.speed
-    usb = USB.get((speed, board.target.family), USB[speed, "ecp5"])
-    more = {"ethernet": ETHERNET, "usb": usb}.get(board.link.kind, none)
+    more = none
+    if board.link.kind == "ethernet":
+        more = ETHERNET
+    elif board.link.kind == "usb":
+        more = USB[board.usb.speed, board.target.family]
     supplies = SUPPLIES if board.link.kind == "usb" and board.usb.supply_volts else none
     return {what: more[what] + supplies[what] for what in more}
 

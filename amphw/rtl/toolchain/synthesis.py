@@ -90,8 +90,8 @@ class ClockRate:
 class Synthesis:
     """What a component takes of a chip.
 
-    luts, ffs, dsps, brams: lookup tables (with carries, and what lies fallow beside flip-flops),
-    flip-flops, multipliers, block memories, as mapped.
+    luts, ffs, dsps, brams: lookup tables (with carries, and those that flip-flops and memories take with
+    them), flip-flops, multipliers, block memories, as mapped.
     fmax_mhz: of the slowest clock; None if only mapped, or without a path between registers.
     clocks: of each clock that registers have, as nextpnr names its net.
     device_share: per kind of cell, as nextpnr names it, those that are used at all; empty if only mapped.
@@ -234,7 +234,9 @@ def _place(
         with watched(work / LOG, say):
             try:
                 run([*commands[0], *log], work, doing=doing, seconds=_PATIENCE if len(commands) > 1 else None)
-            except TookTooLongError:
+            except TookTooLongError as error:
+                if say is not None:
+                    say(f"{error}; another placer begins")
                 run([*commands[1], *log], work, doing=doing)
         (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
         (folder / _PLACED).write_bytes(gzip.compress((work / "placed").read_bytes(), 6))
@@ -318,24 +320,32 @@ def _counts(netlist: Path, target: Target) -> dict[str, int]:
         for resource, weights in kind.cells.items()
     }
     if kind.table:
-        counts["luts"] += _alone(netlist, kind)
+        counts["luts"] += _unpaired(netlist, kind)
     return counts
 
 
-def _alone(netlist: Path, kind: Family) -> int:
-    """Flip-flops that no look-up table feeds which feeds nothing else."""
+def _unpaired(netlist: Path, kind: Family) -> int:
+    """How many flip-flops need a cell whose look-up table nothing else can use: all but those fed by a table
+    that feeds only them."""
     text = gzip.decompress((netlist / _NETLIST).read_bytes())
-    cells = json.loads(text)["modules"][_TOP]["cells"].values()
+    top = json.loads(text)["modules"][_TOP]
+    cells = top["cells"].values()
     flip_flops = tuple(kind.cells["ffs"])
     tables: set[int | str] = set()
     readers: Counter[int | str] = Counter()
+    for port in top["ports"].values():
+        readers.update(port["bits"])
     for cell in cells:
         for port, bits in cell["connections"].items():
             if cell["port_directions"].get(port) != "output":
                 readers.update(bits)
             elif cell["type"].startswith(kind.table):
                 tables.update(bits)
-    into = [cell["connections"]["D"][0] for cell in cells if cell["type"].startswith(flip_flops)]
+    into = [
+        cell["connections"]["D"][0]
+        for cell in cells
+        if cell["type"].startswith(flip_flops) and "D" in cell["connections"]  # memories have none
+    ]
     return sum(bit not in tables or readers[bit] > 1 for bit in into)
 
 

@@ -20,7 +20,7 @@ from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.build import fit_logic
 from amphw.rtl.build.boards import Board, board
-from amphw.rtl.build.fit import Estimate, FitError, estimate, fits, placeable, shortage
+from amphw.rtl.build.fit import Estimate, FitError, estimate, fits, shortage
 from amphw.rtl.build.fit_logic import logic
 from amphw.rtl.build.fit_memory import Block
 from amphw.rtl.driver.layout import make_layout, table_room
@@ -256,7 +256,7 @@ def test_models_that_the_page_says_no_board_has_room_for(name: str, lacks: str) 
 @pytest.mark.parametrize("on", ["tang-nano-9k", "icebreaker"])
 def test_nothing_fits_on_the_small_boards_and_everything_that_lacks_is_named(on: str) -> None:
     (build,) = [build for build in BUILDS if build["board"] == on]
-    has, room = asdict(board(on).resources), placeable(board(on))
+    has, room = asdict(board(on).resources), asdict(board(on).placeable)
     with pytest.raises(FitError) as error:
         fits(list_reduction(8), SGD, Formats.parse("q4.12"), board(on), 1, 1)
     names = {"luts": "look-up tables", "ffs": "flip-flops", "dsps": "multipliers", "brams": "block memories"}
