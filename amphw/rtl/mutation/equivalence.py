@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from amphw.rtl.mutation.gates import FALSE, TRUE, Gates, Model, Undecided, ends, mapped
-from amphw.rtl.mutation.machine import Machine, Pin, Renamed, stateful
+from amphw.rtl.mutation.machine import Inverted, Machine, Pin, Renamed, stateful
 from amphw.rtl.mutation.netlist import Mutant, Netlist
 
 _ROUNDS, _CONFLICTS, _MOST = 3000, 10_000, 1000
@@ -141,12 +141,12 @@ class _Induction:
         renamed = self.renamed
         if renamed is None:
             return set()
-        what, by = renamed.what, renamed.by
+        what = renamed.what
         looked = {self.machine.bit(pin) for pin in renamed.pins}
         if not renamed.register:
             return looked
         values = self.values
-        self.theirs[what] = renamed.other(self.gates, values[what], values[by] if by is not None else FALSE)
+        self.theirs[what] = self.gates.differ(values[what], self._inverts(renamed, then=False))
         return looked | {what} | self.gates.follow(self.machine.logic, values, self.theirs, {what}, ())
 
     # --- the circuit with the fault ---------------------------------------------------------------
@@ -203,10 +203,8 @@ class _Induction:
         bit = self.machine.bit(pin)
         ours, theirs = self.values[bit], self.theirs.get(bit, self.values[bit])
         if self.renamed and pin in self.renamed.pins:
-            by = self.renamed.by
-            if by is not None and pin[1] != "ADDR":
-                by = self.machine.registers[by][0]
-            ours = self.renamed.other(self.gates, ours, self.values[by] if by is not None else FALSE)
+            inverts = self._inverts(self.renamed, then=pin[1] != "ADDR")
+            ours = self.gates.differ(ours, inverts)
         if self.entered and pin[:2] == (self.mutant.cell, self.mutant.port):
             theirs = self.entered[pin[2]]
         return ours, theirs
@@ -240,16 +238,14 @@ class _Induction:
         each = self.apart[bit]
         yield differs, each.guards
         if each.turns:
-            yield self.gates.differ(differs, self._turns(then=True)), each.turns
+            assert self._turned is not None
+            yield self.gates.differ(differs, self._inverts(self._turned, then=True)), each.turns
 
-    def _turns(self, then: bool) -> int:
-        """Whether the fault makes something else of what a register holds, or will hold next."""
-        turned = self._turned
-        assert turned is not None
-        if turned.by is None:
+    def _inverts(self, bit: Inverted, then: bool) -> int:
+        """Whether the fault inverts a bit, as it is or, of a register, as it will be next."""
+        if bit.by is None:
             return TRUE
-        by = self.machine.registers[turned.by][0] if then else turned.by
-        return self.values[by] ^ (not turned.when)
+        return self.values[self.machine.registers[bit.by][0] if then else bit.by] ^ (not bit.when)
 
     def _case(self) -> Model | None:
         """A case in which something differs, registers being the same wherever they still have to be."""
@@ -306,7 +302,7 @@ class _Induction:
         self.gates.know(differs)
         if self._turned is None or bit != self._turned.what:
             return _Apart(theirs, differs ^ 1, guards)
-        turned = self.gates.differ(differs, self._turns(then=False)) ^ 1
+        turned = self.gates.differ(differs, self._inverts(self._turned, then=False)) ^ 1
         self.gates.know(turned)
         # At first both are claimed in each phase, which says that there is none: the first steps into one
         # show which it is, and of a phase that nothing leads into it was true. In the beginning both circuits

@@ -57,30 +57,28 @@ class _Condition:
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """A memory whose words are kept elsewhere: bit `what` of the address is inverted, always or while `by` is
-    `when`. pins: where it is so. register: the address's register has it inverted already."""
+class Inverted:
+    """A bit, `what`, that a fault inverts: always, or while the bit `by` is `when`."""
 
     what: int
     by: int | None
     when: bool
-    pins: frozenset[Pin]
-    register: bool
-
-    def other(self, gates: Gates, literal: int, by: int) -> int:
-        """A literal of the bit, as it is in the circuit with the fault. by: that of `by`, if any."""
-        return literal ^ 1 if self.by is None else gates.differ(literal, by ^ (not self.when))
 
 
 @dataclass(frozen=True)
-class Turned:
-    """A register's bit that a fault inverts each time that the register is held: always, or while the
-    register's bit `by`, perhaps another's, is `when`. After an even number of cycles it is right again.
-    phases: states in which it may be the one or the other."""
+class Renamed(Inverted):
+    """A memory whose words are kept elsewhere, a bit of its address being inverted. pins: where it is so.
+    register: the address's register has it inverted already."""
 
-    what: int
-    by: int | None
-    when: bool
+    pins: frozenset[Pin]
+    register: bool
+
+
+@dataclass(frozen=True)
+class Turned(Inverted):
+    """A register's bit that is inverted each time that the register is held; `by` may be another's. After an
+    even number of cycles it is right again. phases: states in which it may be the one or the other."""
+
     phases: tuple[_Condition, ...]
 
 
