@@ -145,9 +145,9 @@ def rtl(
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
     from amphw.data.cache import DataError
     from amphw.host.session import graph_of, update_rules
-    from amphw.library.hardware_settings import Wanted, recommended, smaller, what_is_lost
+    from amphw.library.hardware_settings import EPOCHS, Wanted, recommended, smaller, what_is_lost
     from amphw.models import MODELS, get_model
-    from amphw.rtl.build.board_files import build, check_tools
+    from amphw.rtl.build.board_files import build, check_tools, prepare
     from amphw.rtl.build.boards import board as find_board
     from amphw.rtl.plan.remedies import Remedies
 
@@ -173,12 +173,14 @@ def rtl(
     remedies = Remedies(lanes, keys, smaller(cfg.model), model not in MODELS)
     simulate = job.simulate and not chosen.fits[0].plan.elsewhere
     check_tools(on, simulate)
+    prepare(job.out)
     lost = None
     if job.accuracy and chosen.full is not None:
         try:
             lost = what_is_lost(found, chosen, say)
             width = f"{number(lost[0])} as wide as it was, {number(lost[1])} now"
-            say(f"{found.metric} after these epochs: {width}")
+            few = f"after {EPOCHS} of {train.epochs} epochs, in floats, by one run each"
+            say(f"{found.metric} {few}: {width}")
         except DataError as error:  # a circuit needs none
             say(f"what the narrower layers cost is not known: {error}")
     made = build(chosen.fits, on, job.out, pins, circuit.frequency, job.bitstream, say, remedies)
@@ -204,6 +206,8 @@ def rtl(
         emit_json(facts)
     else:
         _show(made, facts)
+        if not made.board.is_system and not made.fit.plan.elsewhere:
+            _show_next(model, made, job.out)
 
 
 def _several(found: Any, on: Board, circuit: Circuit, job: Job, wanted: Wanted, as_json: bool) -> None:
@@ -281,6 +285,21 @@ def _pll(clocking: Clocking) -> dict[str, Any] | None:
     given = clocking.pll.parameters.items()
     parameters = {name: value if isinstance(value, str | int) else value.value for name, value in given}
     return {"cell": clocking.pll.cell, "parameters": parameters}
+
+
+def _show_next(model: str, made: BoardBuild, out: Path) -> None:
+    """What somebody with the board types next."""
+    from amphw.cli.rtl_boards import train_on
+
+    say, link = results(), made.board.link
+    if tried := made.board.notes.tried:
+        say.print(f"tried on this board so far: {tried}")
+    port = f"udp://{link.address}" if link.kind == "ethernet" else "PORT"
+    load = f"  amphw flash {out}\n" if "bitstream" in made.files else ""
+    say.print(
+        f"{'to load it, and train' if load else 'to train'} on it:\n{load}"
+        f"  {train_on(model, made.files, [f'board:{port},circuit={out}'])}"
+    )
 
 
 def _show(made: BoardBuild, facts: dict[str, Any]) -> None:

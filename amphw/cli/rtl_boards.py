@@ -38,7 +38,7 @@ def several(spread: Spread, model: str, on: Board, out: Path, build: Build | Non
         formats = str(spread.found.formats)
         device = "verilator" if formats == DEFAULT else f"verilator:{formats}"
         simulated = [f"{label}={device}" for label in spread.labels]
-        say.print(f"to train on simulated circuits:\n  {_train(model, files, simulated)}")
+        say.print(f"to train on simulated circuits:\n  {train_on(model, files, ['cpu', *simulated])}")
     if build is not None:
         for k, each in enumerate(facts["boards"]):
             each["built"] = build(k)
@@ -46,11 +46,12 @@ def several(spread: Spread, model: str, on: Board, out: Path, build: Build | Non
         emit_json(facts)
     elif build is not None:
         real = [f"{label}=board:PORT,circuit={out / label}" for label in spread.labels]
-        say.print(f"built, a folder for each; to train on them:\n  {_train(model, files, real)}")
+        say.print(f"built, a folder for each; to train on them:\n  {train_on(model, files, ['cpu', *real])}")
 
 
-def _train(model: str, files: Mapping[str, str], devices: Sequence[str]) -> str:
-    return f"amphw train {model} --config {files['config']} --device {','.join(['cpu', *devices])}"
+def train_on(model: str, files: Mapping[str, object], devices: Sequence[str]) -> str:
+    """The command that trains on circuits with the settings that they were built with."""
+    return f"amphw train {model} --config {files['config']} --device {','.join(devices)}"
 
 
 def _facts(spread: Spread, on: Board) -> dict[str, Any]:

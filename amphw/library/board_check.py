@@ -21,10 +21,11 @@ from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
-from amphw.library.hardware_settings import RUN, Wanted, recommended
+from amphw.library.hardware_settings import Wanted, recommended
 from amphw.models import get_model
 from amphw.rtl.build.board_files import build, check_tools
 from amphw.rtl.build.boards import Board
+from amphw.rtl.build.circuit import RUN
 from amphw.rtl.build.fit import FitError
 from amphw.rtl.build.flash import find, flash
 from amphw.rtl.driver.active import Link

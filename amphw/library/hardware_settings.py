@@ -27,13 +27,11 @@ from amphw.library.running import Watched, ready, run_once
 from amphw.models.base import Model
 from amphw.rtl.build import fit
 from amphw.rtl.build.boards import Board
+from amphw.rtl.build.circuit import RUN
 from amphw.rtl.build.fit import Fit, FitError
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.numbers.formats import DEFAULT, Formats
 from amphw.rtl.plan.remedies import LOGIC, MEMORY, Remedies
-
-RUN = "run.toml"
-"""The settings of a run on a circuit, in its folder."""
 
 WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
 """Settings of models that make them smaller."""

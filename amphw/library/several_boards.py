@@ -24,9 +24,10 @@ from amphw.host.session import graph_of, update_rules
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.library.hardware_settings import RUN, Recommended, Wanted, chosen_to_fit, smaller
+from amphw.library.hardware_settings import Recommended, Wanted, chosen_to_fit, smaller
 from amphw.models.base import Model
 from amphw.rtl.build.boards import Board, BoardError
+from amphw.rtl.build.circuit import RUN
 from amphw.rtl.build.fit import LANES, Fit, FitError, fits, useful
 from amphw.rtl.fixed.units import mapped
 from amphw.rtl.numbers.formats import Formats

@@ -132,6 +132,40 @@ def test_a_part_of_a_system(amphw, asked, tmp_path: Path) -> None:
     assert "No open tool makes a bitstream for xc7z020clg400-1: leave out --bitstream" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "port"),
+    [
+        ((), "PORT"),
+        (("--board", "ecpix5-85f", "--link", "ethernet", "--address", "10.0.0.7"), "udp://10.0.0.7"),
+    ],
+)
+def test_what_is_to_be_typed_next_is_said(amphw, asked, options: tuple[str, ...], port: str) -> None:
+    settings = ("list-reduction", *SMALL, "--lanes", 4, "--out", "hw", "--no-simulate", *options)
+    train = f"  amphw train list-reduction --config hw/run.toml --device board:{port},circuit=hw\n"
+    done = amphw("rtl", *settings)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith(f"to train on it:\n{train}")
+    done = amphw("rtl", *settings, "--bitstream")
+    assert done.stdout.endswith(f"to load it, and train on it:\n  amphw flash hw\n{train}")
+    assert "amphw train" not in amphw("rtl", *settings, "--nodes", "cell").stdout
+
+
+def test_what_was_not_tried_on_a_board_is_said(amphw, asked, tmp_path: Path) -> None:
+    roomy = like("tang-nano-20k", tmp_path, luts=60_000, brams=99)
+    done = amphw(
+        "rtl", "list-reduction", *SMALL, "--lanes", 4, "--out", "hw", "--no-simulate", "--board", roomy
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "tried on this board so far: Unverified: pins from the schematic" in done.stdout
+
+
+def test_a_clock_far_below_the_one_asked_for_is_said(amphw, asked) -> None:
+    settings = ("list-reduction", *SMALL, "--lanes", 4, "--out", "hw", "--no-simulate")
+    done = amphw("rtl", *settings, "--frequency", 10_000)
+    assert "ulx3s-85f makes no clock between 400 MHz and the 10000 MHz asked for" in done.stderr
+    assert "makes no clock" not in amphw("rtl", *settings, "--frequency", 61).stderr
+
+
 def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
     """With room to spare: what the PLL makes next to a twentieth below what is reached."""
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--json", "--frequency", 70)
@@ -273,6 +307,18 @@ def test_the_folder_is_looked_at_before_anything_is_built(amphw, asked, tmp_path
     assert asked == [] and (tmp_path / "hw").read_text() == "mine"
 
 
+def test_the_folder_is_looked_at_before_what_is_lost_is_measured(
+    amphw, asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> float:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(hardware_settings, "_reached", refuse)
+    (tmp_path / "hw").write_text("mine")
+    done = amphw("rtl", "list-reduction", "--set", "optimizer=momentum", "--out", "hw")
+    assert done.exit_code == 1 and "hw is a file, not a folder" in done.stderr
+
+
 def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, few_boards, tmp_path: Path) -> None:
     given = ("--set", "optimizer=momentum", "--set", "hidden=128")
     done = amphw("rtl", "list-reduction", "--out", "hw", "--set", "batch=1", *given)
@@ -351,7 +397,8 @@ def test_what_a_narrower_layer_costs_is_said(amphw, asked, monkeypatch) -> None:
     (wide, one, epochs), (narrow, *_) = seen
     assert (wide, one, epochs) == (128, 1, hardware_settings.EPOCHS) and narrow < wide
     assert json.loads(done.stdout)["metric"] == {"as_wide_as_it_was": 0.128, "chosen": narrow / 1000}
-    assert f"accuracy after these epochs: 0.128 as wide as it was, {narrow / 1000:g} now" in done.stderr
+    said = "accuracy after 2 of 30 epochs, in floats, by one run each: 0.128 as wide as it was, "
+    assert f"{said}{narrow / 1000:g} now" in done.stderr
 
 
 def test_without_its_data_a_circuit_is_built_all_the_same(amphw, asked, monkeypatch) -> None:

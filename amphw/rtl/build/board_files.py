@@ -95,6 +95,8 @@ def build(
             "for it is Verilog, and package.tcl, which makes a core for Vivado of it."
         )
     prepare(out)
+    if mhz is not None and clocking.hz < 0.9 * mhz * MHZ:
+        say(f"{board.name} makes no clock between {clocking.hz / MHZ:.4g} MHz and the {mhz:g} MHz asked for")
     complaint = hint = ""
     for fit in candidates:
         lanes = fit.plan.sizes.lanes

@@ -16,6 +16,8 @@ from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import HardwarePlan, Sizes
 
 FILE = "circuit.json"
+RUN = "run.toml"
+"""The settings of a run on a circuit, in its folder."""
 VERSION = 2
 
 

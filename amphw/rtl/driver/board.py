@@ -11,7 +11,7 @@ from amphw.ir.device import Capabilities, DeviceOptions, LinkRate
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.build.circuit import Circuit, CircuitError
+from amphw.rtl.build.circuit import RUN, Circuit, CircuitError
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.board_check import check_sizes, settle
 from amphw.rtl.driver.board_link import BoardLink
@@ -159,8 +159,16 @@ class BoardDevice(HardwareDevice):
         self._check_keys(self.circuit, options)
         sized = replace(options, settings={**options.settings, **asdict(self.circuit.sizes)})
         plan = super().make_plan(graph, rules, sized)
-        self.circuit.check(plan)
+        try:
+            self.circuit.check(plan)
+        except CircuitError as error:
+            raise CircuitError(f"{error}{self._settings()}") from None
         return plan
+
+    def _settings(self) -> str:
+        """Where the settings are that the circuit was built with, for the end of a message."""
+        path = Path(self.about.circuit) / RUN
+        return f". All settings that it was built with: --config {path}" if path.is_file() else ""
 
     def _check_keys(self, circuit: Circuit, options: DeviceOptions) -> None:
         wanted, slots = options.max_active_keys + options.max_infer_keys, circuit.sizes.slots
@@ -169,6 +177,7 @@ class BoardDevice(HardwareDevice):
             raise CircuitError(
                 f"the circuit in {self.about.circuit} has {slots} slots, the run wants {wanted}: "
                 f"--set max_active_keys={train} --set max_infer_keys={max(1, slots - train)}"
+                + self._settings()
             )
 
     def make_line(self) -> WordLine:

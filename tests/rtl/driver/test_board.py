@@ -289,4 +289,9 @@ def test_more_keys_than_the_circuit_has(terminal: tuple[int, str], folder: Path)
         CircuitError, match="has 2 slots, the run wants 20: --set max_active_keys=1 --set max_"
     ):
         device.load(problem()[0], {"*": RULE}, DeviceOptions(4, 16))
+    (folder / "run.toml").write_text("")
+    with pytest.raises(CircuitError, match=f"built with: --config {folder}/run.toml$"):
+        device.load(problem()[0], {"*": RULE}, DeviceOptions(4, 16))
+    with pytest.raises(CircuitError, match=f"rules of update.* built with: --config {folder}/run.toml$"):
+        device.load(problem()[0], {"*": replace(RULE, lr=0.01)}, DeviceOptions(1, 1))
     assert device.capabilities().notes == f"ulx3s-85f at {terminal[1]}, 1,000,000 baud"
