@@ -199,6 +199,8 @@ def _files(out: Path, name: str, on: Board, found: Found, facts: dict[str, Any])
 
 
 def _show(found: Found, facts: dict[str, Any], on: Board) -> None:
+    from amphw.rtl.build.fit import shortage
+
     say = results()
     metric = found.metric.replace("_", " ")
     rows = table(
@@ -212,6 +214,10 @@ def _show(found: Found, facts: dict[str, Any], on: Board) -> None:
             f"{each['instances_per_s']:,.0f}", f"{each['luts']:,}", each["gives_up"],
         )  # fmt: skip
     say.print(rows)
+    for point in found.front:
+        if wanted := shortage(point.design.fit.estimate, on, estimated=True):
+            what = f"{point.formats}, {point.design.fit.plan.sizes.lanes} lanes"
+            say.print(f"may be too large ({what}): by the estimate it needs {wanted}; --build tells")
     reference = facts["float32"]
     say.print(f"float32: {metric} {number(reference['median'])}, {_seeds(reference['seeds'])}")
     say.print(f"clock: {number(facts['clock_mhz'])} MHz, assumed; what its link takes is not in these rates")

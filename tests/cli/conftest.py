@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,6 +78,18 @@ def few_boards(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*BOARDS]:
         if name not in ("ulx3s-85f", "tang-nano-9k", "icebreaker"):
             monkeypatch.delitem(BOARDS, name)
+
+
+def like(base: str, folder: Path, **resources: int) -> str:
+    """The file `mine.toml` of a board that has other amounts of something."""
+    from amphw.rtl.build.boards import board
+
+    text = board(base).text
+    for name, amount in resources.items():
+        text, times = re.subn(rf"(?m)^{name} = .*$", f"{name} = {amount}", text)
+        assert times == 1
+    (folder / "mine.toml").write_text(text)
+    return "mine.toml"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from amphw.library.codesign.trials import FLOAT32, Result, Trial
 from amphw.rtl.build import board_files
 from amphw.rtl.build.fit import FitError
 from amphw.rtl.numbers.formats import Formats
+from tests.cli.conftest import like
 
 SMALL = ("codesign", "list-reduction", "--set", "hidden=8", "--set", "epochs=6", "--board", "ulx3s-85f")
 
@@ -78,6 +79,19 @@ def test_the_table_and_the_files(amphw, tmp_path: Path) -> None:
     assert {p["lanes"] for p in written["front"]} == {4}
     assert (tmp_path / "design" / "front.png").read_bytes().startswith(b"\x89PNG")
     assert written["files"] == {"front": "design/codesign.json", "picture": "design/front.png"}
+
+
+def test_a_circuit_that_only_the_mapping_can_refuse_is_named(amphw, tmp_path: Path) -> None:
+    sure = amphw(*SMALL, "--lanes", 4, "--json")
+    most = max(point["luts"] for point in json.loads(sure.stdout)["front"])
+    assert "may be too large" not in amphw(*SMALL, "--lanes", 4).stdout
+    nearly = like("ulx3s-85f", tmp_path, luts=most - 1)
+    done = amphw(*SMALL[:-1], nearly, "--lanes", 4)
+    assert done.exit_code == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert (
+        f"by the estimate it needs about {most:,} look-up tables, 1 too many (mine has {most - 1:,})" in said
+    )
 
 
 def test_circuits_are_built(amphw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from amphw.rtl.toolchain.synthesis import ClockRate, PathStep, Share, Synthesis
 pytest.importorskip("amaranth")
 
 from benchmarks.rtl_plans import SMALL_DEVICE
+from tests.cli.conftest import like
 
 SMALL = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=momentum")
 
@@ -264,16 +264,6 @@ def test_nothing_fits_after_all(amphw, asked) -> None:
         "optimizer=sgd, --set clip=0.\n"
     )
     assert done.stderr.count("do not fit after all") == 1
-
-
-def like(base: str, folder: Path, **resources: int) -> str:
-    """The file `mine.toml` of a board that has other amounts of something."""
-    text = board(base).text
-    for name, amount in resources.items():
-        text, times = re.subn(rf"(?m)^{name} = .*$", f"{name} = {amount}", text)
-        assert times == 1
-    (folder / "mine.toml").write_text(text)
-    return "mine.toml"
 
 
 def test_an_estimate_within_its_error_is_left_to_the_mapping(amphw, asked, tmp_path: Path) -> None:
