@@ -181,7 +181,7 @@ def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
     assert [round(each["frequency_mhz"], 2) for each in asked] == [70, 73.5, 61.25]
 
 
-def test_a_placement_that_allows_a_higher_clock_says_so(amphw, asked, monkeypatch) -> None:
+def test_a_placement_that_allows_a_higher_clock_says_so(amphw, asked, tmp_path: Path, monkeypatch) -> None:
     """Each placement is another one: what was slower than wanted may be faster where less is wanted."""
     placed = board_files.synthesize
 
@@ -194,6 +194,8 @@ def test_a_placement_that_allows_a_higher_clock_says_so(amphw, asked, monkeypatc
     done = amphw(*command, "--frequency", 90)
     assert done.exit_code == 0, done.stderr
     assert "allows 80 MHz this time: --frequency 75 may close" in " ".join(done.stderr.split())
+    slow = like("ulx3s-85f", tmp_path, target_mhz=50)  # not asked for, so nobody knows
+    assert "allows 80 MHz this time: --fre" in " ".join(amphw(*command, "--board", slow).stderr.split())
     for tried in (50, 70):  # at once, and in vain
         assert "this time" not in amphw(*command, "--frequency", tried).stderr
 

@@ -116,7 +116,7 @@ def build(
         if board.is_system:
             made = mapped
         else:
-            clocking, made = _closed(fit.plan, board, clocking, pins, bitstream, say)
+            clocking, made = _closed(fit.plan, board, clocking, mhz is not None, pins, bitstream, say)
         return BoardBuild(fit, board, clocking, made, _files(fit, board, clocking, pins, made, out))
     raise FitError(f"{complaint} {hint}")
 
@@ -125,11 +125,13 @@ def _closed(
     plan: HardwarePlan,
     board: Board,
     clocking: Clocking,
+    asked: bool,
     pins: Mapping[str, Pin],
     bitstream: bool,
     say: Callable[[str], None],
 ) -> tuple[Clocking, Synthesis]:
-    """Place and route at a clock, and at a lower one where timing does not close, until it does."""
+    """Place and route at a clock, and at a lower one where timing does not close, until it does. asked:
+    whether somebody wanted that clock, and not merely the board's file."""
     failed = float("inf")
     for attempt in range(1, _PLACEMENTS + 1):
         mhz = clocking.hz / MHZ
@@ -144,7 +146,7 @@ def _closed(
             say=say,
         )
         if made.meets_frequency or made.fmax_mhz is None:
-            if attempt > 1 and made.fmax_mhz is not None:
+            if made.fmax_mhz is not None and (attempt > 1 or not asked):
                 _tell_of_more(board, mhz, failed, made.fmax_mhz, say)
             return clocking, made
         _check_phy(made)
@@ -167,8 +169,8 @@ def _closed(
 def _tell_of_more(
     board: Board, mhz: float, failed: float, reached: float, say: Callable[[str], None]
 ) -> None:
-    """Placement is a matter of chance: one that was asked for a lower clock may allow a much higher one. That
-    is told if it is below the lowest that has failed."""
+    """Placement is a matter of chance: one may allow a much higher clock than it was asked for. That is told
+    if it is below the lowest that has failed."""
     more = board.clocking(reached / MARGIN).hz / MHZ
     if _WORTH_A_BUILD * mhz < more < failed:
         option = f"--frequency {ceil(1000 * more) / 1000:g}"  # not less than it, or it is another one
