@@ -127,8 +127,8 @@ FAMILIES: dict[str, Family] = {
         pll=lambda t: ehxplll,
         # Half the wires of the default placer, in half the time. But it moves cells apart by forces, and
         # where nearly all block memories are taken, some stay in one place for ever: with 5 of a 25F free,
-        # not with 2 of a 45F or 11 of an 85F, where what the default placer has placed is not routed in an
-        # hour.
+        # not with 2 of a 45F or 11 of an 85F, where what the default placer has placed is not routed within
+        # half an hour.
         quickly=["--placer", "static"],
         crowded=lambda t, free: t.device.endswith(("12k", "25k")) and free < 8,
         levels="IO_TYPE",
