@@ -105,9 +105,10 @@ def _check_board(
     from amphw.rtl.build.boards import board as find_board
     from amphw.rtl.build.circuit import FILE
     from amphw.rtl.build.flash import FlashError, check_loader
-    from amphw.rtl.driver.board import SCHEME, missing
+    from amphw.rtl.driver.board import missing
     from amphw.rtl.driver.serial_line import ports, ports_here
     from amphw.rtl.driver.udp_line import parse
+    from amphw.rtl.isa.datagrams import SCHEME
 
     def say(text: str) -> None:
         remarks().print(text)

@@ -294,7 +294,7 @@ def _show_next(model: str, made: BoardBuild, out: Path) -> None:
     say, link = results(), made.board.link
     if tried := made.board.notes.tried:
         say.print(f"tried on this board so far: {tried}")
-    port = f"udp://{link.address}" if link.kind == "ethernet" else "PORT"
+    port = link.url if link.kind == "ethernet" else "PORT"
     load = f"  amphw flash {out}\n" if "bitstream" in made.files else ""
     say.print(
         f"{'to load it, and train' if load else 'to train'} on it:\n{load}"

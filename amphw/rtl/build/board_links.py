@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amphw.ir.config_fields import option
-from amphw.rtl.isa.datagrams import PORT
+from amphw.rtl.isa.datagrams import PORT, SCHEME
 from amphw.rtl.isa.word_frames import BAUD
 from amphw.rtl.toolchain.families import Pin
 from amphw.rtl.toolchain.synthesis import ClockNet
@@ -69,9 +69,14 @@ class LinkSettings:
     )
     port: int = option(PORT, help="of Ethernet, its UDP port", minimum=1, maximum=65_535)
 
+    @property
+    def url(self) -> str:
+        """Where a circuit is in a network, for `--device board:URL`."""
+        return f"{SCHEME}{self.address}" + f":{self.port}" * (self.port != PORT)
+
     def __str__(self) -> str:
         if self.kind == "ethernet":
-            return f"Ethernet, udp://{self.address}"
+            return f"Ethernet, {self.url}"
         if self.kind == "usb":
             return "USB, where it is a serial port"
         if self.kind == AXI_STREAM:

@@ -19,8 +19,9 @@ from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.serial_line import SerialLine, absent, ports, ports_here
 from amphw.rtl.driver.serial_words import SerialWords
-from amphw.rtl.driver.udp_line import BITS_PER_S, SCHEME, UdpLine, parse
+from amphw.rtl.driver.udp_line import BITS_PER_S, UdpLine, parse
 from amphw.rtl.driver.word_line import WordLine
+from amphw.rtl.isa.datagrams import SCHEME
 from amphw.rtl.isa.wire import WORD
 from amphw.rtl.isa.word_frames import BAUD, BITS, BYTES
 from amphw.rtl.numbers.formats import DEFAULT

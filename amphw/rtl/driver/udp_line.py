@@ -15,10 +15,8 @@ import numpy as np
 
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.rtl.driver.datagram_end import PING, DatagramEnd
-from amphw.rtl.isa.datagrams import HOLD, PORT
+from amphw.rtl.isa.datagrams import HOLD, PORT, SCHEME
 from amphw.rtl.isa.wire import WORD
-
-SCHEME = "udp://"
 
 ANSWER = 5.0
 """Seconds in which a board that is there has answered START: a PHY that was reset takes three of them to

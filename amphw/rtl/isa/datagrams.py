@@ -25,6 +25,7 @@ import numpy as np
 from amphw.rtl.isa.wire import WORD, joined, parted
 from amphw.rtl.isa.word_frames import checksum
 
+SCHEME = "udp://"
 PORT = 19_761
 """Of UDP, at the circuit: it belongs to nobody else."""
 

@@ -282,6 +282,8 @@ def test_a_link_that_a_file_writes_in_its_own_way(tmp_path: Path) -> None:
     made = read_board(tmp_path / "mine.toml").reached_by("ethernet", "10.0.0.7", 4000)
     (tmp_path / "again.toml").write_text(made.text)
     assert read_board(tmp_path / "again.toml").link == made.link and made.link.port == 4000
+    assert made.link.url == "udp://10.0.0.7:4000"
+    assert board("versa-ecp5").reached_by("ethernet", "10.0.0.7").link.url == "udp://10.0.0.7"
     rest = re.sub(r"^\[link\]\n.*?(?=^\[)", "", text, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "inline.toml").write_text('link = {kind = "serial"}\n' + rest)
     with pytest.raises(BoardError, match=r"write \[link\] of its file as a section of its own"):
