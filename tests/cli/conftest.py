@@ -80,6 +80,45 @@ def few_boards(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delitem(BOARDS, name)
 
 
+SMALL = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=momentum")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """What was asked of the synthesis, which takes `luts` of 100 a lane and no time."""
+    from amphw.rtl.build import board_files
+    from amphw.rtl.timing import measure
+    from amphw.rtl.toolchain.synthesis import ClockRate, PathStep, Share, Synthesis
+
+    found: list[dict] = []
+
+    def synthesize(text: str, target, **options) -> Synthesis:
+        found.append({"text": text, **options})
+        bits = tmp_path / "made.bit"
+        bits.write_bytes(b"bits")
+        placed = options.get("place", True)
+        clocks = {net.net: ClockRate(61.3, net.mhz) for net in options.get("clocks", ())[-1:]}
+        return Synthesis(
+            target,
+            luts=int(text) * 2700,
+            ffs=2000,
+            dsps=39,
+            brams=52,
+            fmax_mhz=61.3 if placed else None,
+            frequency_mhz=options["frequency_mhz"],
+            device_share={"DP16KD": Share(52, 208)} if placed else {},
+            critical_path=(PathStep("design.device.vector", "design.device.vector.x_LUT4_Z", "logic", 2.5),),
+            seconds={"map": 1.0},
+            bitstream=bits if options.get("bitstream") else None,
+            clocks=clocks,
+        )
+
+    monkeypatch.setattr(board_files, "device_verilog", lambda plan, board, clocking: str(plan.sizes.lanes))
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
+    monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 321.5)
+    return found
+
+
 def like(base: str, folder: Path, **resources: int) -> str:
     """The file `mine.toml` of a board that has other amounts of something."""
     from amphw.rtl.build.boards import board

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -12,58 +12,16 @@ from typing import Any
 import pytest
 
 from amphw.data.cache import DataError
-from amphw.engine.lowering.placing import asked_for
 from amphw.host.config import resolve
-from amphw.host.session import graph_of, update_rules
-from amphw.ir.device import DeviceOptions
 from amphw.library import hardware_settings
 from amphw.models import get_model
-from amphw.rtl.build import board_files
-from amphw.rtl.build.boards import board
-from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.numbers.formats import DEFAULT
 from amphw.rtl.plan.hardware import Sizes
-from amphw.rtl.timing import measure
-from amphw.rtl.toolchain.synthesis import ClockRate, PathStep, Share, Synthesis
 
 pytest.importorskip("amaranth")
 
 from benchmarks.rtl_plans import SMALL_DEVICE
-from tests.cli.conftest import like
-
-SMALL = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=momentum")
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict]:
-    """What was asked of the synthesis, which takes `luts` of 100 a lane and no time."""
-    found: list[dict] = []
-
-    def synthesize(text: str, target, **options) -> Synthesis:
-        found.append({"text": text, **options})
-        bits = tmp_path / "made.bit"
-        bits.write_bytes(b"bits")
-        placed = options.get("place", True)
-        clocks = {net.net: ClockRate(61.3, net.mhz) for net in options.get("clocks", ())[-1:]}
-        return Synthesis(
-            target,
-            luts=int(text) * 2700,
-            ffs=2000,
-            dsps=39,
-            brams=52,
-            fmax_mhz=61.3 if placed else None,
-            frequency_mhz=options["frequency_mhz"],
-            device_share={"DP16KD": Share(52, 208)} if placed else {},
-            critical_path=(PathStep("design.device.vector", "design.device.vector.x_LUT4_Z", "logic", 2.5),),
-            seconds={"map": 1.0},
-            bitstream=bits if options.get("bitstream") else None,
-            clocks=clocks,
-        )
-
-    monkeypatch.setattr(board_files, "device_verilog", lambda plan, board, clocking: str(plan.sizes.lanes))
-    monkeypatch.setattr(board_files, "synthesize", synthesize)
-    monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 321.5)
-    return found
+from tests.cli.conftest import SMALL, like
 
 
 def test_the_contract_of_the_json(amphw, asked) -> None:
@@ -157,84 +115,6 @@ def test_what_was_not_tried_on_a_board_is_said(amphw, asked, tmp_path: Path) -> 
     )
     assert done.exit_code == 0, done.stderr
     assert "tried on this board so far: Unverified: pins from the schematic" in done.stdout
-
-
-def test_a_clock_far_below_the_one_asked_for_is_said(amphw, asked) -> None:
-    settings = ("list-reduction", *SMALL, "--lanes", 4, "--out", "hw", "--no-simulate")
-    done = amphw("rtl", *settings, "--frequency", 10_000)
-    assert "ulx3s-85f makes no clock between 400 MHz and the 10000 MHz asked for" in done.stderr
-    assert "makes no clock" not in amphw("rtl", *settings, "--frequency", 61).stderr
-
-
-def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
-    """With room to spare: what the PLL makes next to a twentieth below what is reached."""
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--json", "--frequency", 70)
-    assert done.exit_code == 0, done.stderr
-    facts = json.loads(done.stdout)
-    assert facts["clock_mhz"] == pytest.approx(58.333, abs=1e-3) and facts["meets_frequency"]
-    assert "timing closes at 61.3 MHz, which is less than this with 5% to spare" in done.stderr
-    assert facts["pll"]["cell"] == "EHXPLLL" and facts["link"] == {"kind": "serial", "baud": 3_000_000}
-    dividers = (facts["pll"]["parameters"][name] for name in ("CLKFB_DIV", "CLKOP_DIV", "CLKI_DIV"))
-    times, back, reference = dividers
-    assert 25 / reference * times * back / facts["pll"]["parameters"]["CLKOS_DIV"] == facts["clock_mhz"]
-    # The rate is in the circuit, too: of the serial line's bits, and of the PLL.
-    assert [round(each["frequency_mhz"], 2) for each in asked] == [70, 73.5, 61.25]
-
-
-def test_a_placement_that_allows_a_higher_clock_says_so(amphw, asked, tmp_path: Path, monkeypatch) -> None:
-    """Each placement is another one: what was slower than wanted may be faster where less is wanted."""
-    placed = board_files.synthesize
-
-    def synthesize(text: str, target, **options) -> Synthesis:
-        made = placed(text, target, **options)
-        return replace(made, fmax_mhz=80.0) if options["frequency_mhz"] < 70 else made
-
-    monkeypatch.setattr(board_files, "synthesize", synthesize)
-    command = ("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4)
-    done = amphw(*command, "--frequency", 90)
-    assert done.exit_code == 0, done.stderr
-    assert "allows 80 MHz this time: --frequency 75 may close" in " ".join(done.stderr.split())
-    slow = like("ulx3s-85f", tmp_path, target_mhz=50)  # not asked for, so nobody knows
-    assert "allows 80 MHz this time: --fre" in " ".join(amphw(*command, "--board", slow).stderr.split())
-    for tried in (50, 70):  # at once, and in vain
-        assert "this time" not in amphw(*command, "--frequency", tried).stderr
-
-
-def test_the_oscillators_own_clock_needs_no_pll(amphw, asked) -> None:
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--frequency", 25)
-    assert "clock: 25 MHz, the oscillator; timing allows 61.3 MHz" in done.stdout
-    assert [(net.net, net.port) for net in asked[-1]["clocks"]] == [("clk", True)]
-
-
-def test_a_clock_that_no_pll_makes_is_refused_at_once(amphw, asked) -> None:
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--frequency", 2)
-    assert done.exit_code == 1 and not asked
-    assert "The chip's PLL makes no clock of at most 2 MHz out of 25 MHz" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("slower", "complaint"),
-    [
-        (1.3, "Timing does not close at any of the 4 clocks tried, down to 45.31 MHz, where it allows"),
-        # The serial line needs 12 MHz.
-        (2.5, "Timing closes at 6.72 MHz, and the board has no clock that slow. A serial line of 3,000,000"),
-    ],
-)
-def test_timing_that_closes_nowhere(amphw, asked, monkeypatch, slower: float, complaint: str) -> None:
-    made = board_files.synthesize
-
-    def slow(*args, **options) -> Synthesis:
-        found = made(*args, **options)
-        clocks = {
-            name: replace(rate, reached_mhz=rate.constraint_mhz / slower)
-            for name, rate in found.clocks.items()
-        }
-        reached = min((rate.reached_mhz for rate in clocks.values()), default=None)
-        return replace(found, clocks=clocks, fmax_mhz=reached)
-
-    monkeypatch.setattr(board_files, "synthesize", slow)
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4)
-    assert done.exit_code == 1 and complaint in done.stderr
 
 
 def test_fewer_lanes_are_taken_where_the_chip_is_too_small_after_all(amphw, asked) -> None:
@@ -522,95 +402,3 @@ def test_a_real_build(amphw, tmp_path: Path) -> None:
 
 
 # --- several boards -----------------------------------------------------------------------------------------
-
-LARGE = ("--set", "hidden=128", "--set", "max_active_keys=16")
-
-
-def test_a_model_that_no_board_holds_is_spread_over_several(amphw, asked, tmp_path: Path) -> None:
-    """What is said fits each board, and is what a run with these settings does."""
-    planned = (
-        "rtl",
-        "list-reduction",
-        "--board",
-        "ecpix5-85f",
-        "--boards",
-        6,
-        *LARGE,
-        "--out",
-        "hw",
-        "--plan",
-    )
-    done = amphw(*planned, "--json")
-    assert done.exit_code == 0, done.stderr
-    facts = json.loads(done.stdout)
-    assert asked == [] and not facts["one_is_enough"]
-    assert (facts["keys"], facts["lanes"], facts["tile"]) == (16, 16, "cell:5")
-    assert [each["nodes"] for each in facts["boards"]] == [*([f"cell_{k}"] for k in range(5)), ["head"]]
-    there = board("ecpix5-85f").resources
-    for each in facts["boards"]:
-        assert all(count <= getattr(there, name) for name, count in each["estimate"].items())
-    model = get_model("list-reduction")
-    cfg = resolve(model.config, model.defaults, tmp_path / "hw" / "run.toml", ())
-    assert cfg.train.max_active_keys == 16 and cfg.device.lanes == 16  # type: ignore[attr-defined]
-    assert set(asked_for(cfg.device.place)) <= set(graph_of(model, cfg).nodes)
-    for each in facts["boards"]:
-        options = DeviceOptions(16, cfg.train.max_infer_keys, settings={"lanes": 16})
-        simulated = VerilatorDevice(nodes=each["nodes"])
-        graph = graph_of(model, cfg)
-        assert asdict(simulated.make_plan(graph, update_rules(cfg, graph), options).sizes) == each["sizes"]
-    shown = amphw(*planned).stdout
-    assert "board5  head" in shown and "cpu: cell_copy, cell_joined, relu, h0, sources" in shown
-    assert "amphw train list-reduction --config hw/run.toml --device cpu,board0=verilator,board1=" in shown
-
-
-def test_a_run_goes_by_what_was_planned(amphw, asked, tiny, tmp_path: Path) -> None:
-    """With the model of their arithmetic in the place of three circuits, two of which share a layer."""
-    cut = ("--set", "hidden=8", "--set", "device.tile=cell:2", "--boards", 3, "--plan", "--out", "hw")
-    assert amphw("rtl", "list-reduction", *cut).exit_code == 0
-    devices = ",".join(["cpu", *(f"board{k}=fixed:q4.12" for k in range(3))])
-    done = amphw("train", "list-reduction", "--config", "hw/run.toml", "--device", devices, *tiny, "--json")
-    assert done.exit_code == 0, done.stderr
-    for k, node in enumerate(("cell_0", "cell_1", "head")):
-        assert f"placed on board{k}: {node}\n" in done.stderr
-    assert "placed on cpu: cell_copy, cell_joined, relu, h0" in done.stderr
-    summary = json.loads(done.stdout)
-    assert summary["epochs"] == 1 and summary["ran"]
-
-
-def test_each_board_gets_a_circuit_of_its_own(amphw, asked, tmp_path: Path) -> None:
-    small = (
-        "--board",
-        "ecpix5-85f",
-        "--link",
-        "ethernet",
-        *SMALL,
-        "--lanes",
-        4,
-        "--boards",
-        2,
-        "--out",
-        "hw",
-    )
-    done = amphw("rtl", "list-reduction", *small)
-    assert done.exit_code == 0, done.stderr
-    assert "One ecpix5-85f is enough for all of it" in done.stdout
-    built = [json.loads((tmp_path / "hw" / f"board{k}" / "circuit.json").read_text()) for k in (0, 1)]
-    assert [each["nodes"] for each in built] == [["cell", "relu"], ["head"]]
-    boards = [(tmp_path / "hw" / f"board{k}" / "board.toml").read_text() for k in (0, 1)]
-    assert 'address = "192.168.1.50"' in boards[0] and 'address = "192.168.1.51"' in boards[1]
-    assert "board1=board:PORT,circuit=hw/board1" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((*LARGE, "--boards", 5), "5 of ulx3s-85f are too few, 6 are enough (--boards 6). Even with model."),
-        ((*LARGE, "--set", "cell=gru", "--boards", 4), "No number of ulx3s-85f is enough, up to 32. Even "),
-        ((*SMALL, "--boards", 2, "--nodes", "cell"), "--boards finds out which nodes each board has"),
-        ((*SMALL, "--plan"), "--plan is for several boards: say how many at most (--boards N)"),
-    ],
-)
-def test_what_cannot_be_spread(amphw, asked, arguments, message: str) -> None:
-    done = amphw("rtl", "list-reduction", "--out", "hw", *arguments)
-    assert done.exit_code == 1 and message in done.stderr
-    assert asked == []
