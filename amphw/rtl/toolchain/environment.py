@@ -20,8 +20,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -142,18 +144,19 @@ def run(
     if program is None:
         raise ToolchainError(f"{doing}: there is no program {arguments[0]}. Install it: {_EXTRA}.")
     try:
-        process = subprocess.run(
-            [program, *arguments[1:]],
-            cwd=folder,
-            env=environment,
-            input=stdin,
-            stdin=None if stdin is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-        )
+        with _ends_with_us():
+            process = subprocess.run(
+                [program, *arguments[1:]],
+                cwd=folder,
+                env=environment,
+                input=stdin,
+                stdin=None if stdin is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+            )
     except subprocess.TimeoutExpired as error:
         raise TookTooLongError(f"{doing}: {Path(program).name} did not end within {seconds:g} s") from error
     if process.returncode not in allowed:
@@ -161,6 +164,25 @@ def run(
         said = tail or "It printed nothing, as when it runs out of memory. A smaller design may pass."
         raise ToolchainError(f"{doing}: {Path(program).name} failed (status {process.returncode}):\n{said}")
     return process
+
+
+@contextmanager
+def _ends_with_us() -> Iterator[None]:
+    """A SIGTERM ends this process alone, and a placement would go on for an hour: inside, it raises
+    SystemExit, at which `subprocess.run` kills what it has started. Whoever handles it already is left to."""
+    in_main = threading.current_thread() is threading.main_thread()  # elsewhere there are no handlers
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(received: int, _frame: object) -> None:
+        raise SystemExit(128 + received)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def versions(*distributions: str) -> str:

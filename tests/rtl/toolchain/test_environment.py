@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,27 @@ def test_a_tool_that_does_not_end_is_stopped(tmp_path: Path) -> None:
     for_ever = [sys.executable, "-c", "while True: pass"]
     with pytest.raises(TookTooLongError, match=r"placing: python\S* did not end within 0\.2 s"):
         run(for_ever, tmp_path, doing="placing", seconds=0.2)
+
+
+def test_a_tool_does_not_outlive_who_started_it(tmp_path: Path) -> None:
+    """A placement takes up to an hour, and nobody would know of it."""
+    told = "import os; print(os.getpid(), file=open('pid', 'w')); os.rename('pid', 'begun')"
+    tool = f"{told}; import time; time.sleep(600)"
+    starts = f"""
+import sys
+from pathlib import Path
+from amphw.rtl.toolchain.environment import run
+run([sys.executable, "-c", {tool!r}], Path({str(tmp_path)!r}), doing="placing")
+"""
+    started = subprocess.Popen([sys.executable, "-c", starts], cwd=Path(__file__).parents[3])
+    begun = tmp_path / "begun"
+    while not begun.exists():
+        assert started.poll() is None
+        time.sleep(0.01)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
 
 
 def test_tools_run_where_they_are_told_to(tmp_path: Path) -> None:
