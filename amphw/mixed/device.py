@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,11 +40,11 @@ from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, Exec
 from amphw.ir.exchange import Names, NodeGradient, Rows, give_gradients, gradients_of, put_values
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
 from amphw.ir.precision import only_float32
 from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.mixed.admission import Admission, Offer
 from amphw.mixed.findings import told
 from amphw.mixed.unavailable import Unavailable, unavailable
 
@@ -160,9 +158,6 @@ class MixedDevice(PlaneDevice):
         )
         self._patience = float(settings.get("silence", SILENCE))
         self._drivers, self._regions = [], None
-        self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
-        self._full: PartDriver | None = None  # who had none
-        self._moved = time.perf_counter()  # when something was in flight, or nothing waited
         self._at: dict[str, PartDriver] = {}
         self._serves: dict[int, PartDriver] = {}
         self._names = graph.parameterised
@@ -176,6 +171,7 @@ class MixedDevice(PlaneDevice):
             self.load(graph, rules, options)
             return
         serves, self._regions = self._serves, regions
+        self._admission = Admission(plane, self._drivers, self._pumped)
         self.start(plane, lambda plane, log: PartReplay(plane, log, serves, regions), workers)
         for driver in self._drivers if self.replay is None else ():
             driver.start()
@@ -309,47 +305,16 @@ class MixedDevice(PlaneDevice):
         if self.replay is not None:
             self.replay.submit(slot, generation, instance, mode)
             return
-        held = self.plane.instance(slot) or next((i for s, _, i, _ in self._waiting if s == slot), None)
-        if held is not None:
+        if (held := self._admission.held(slot)) is not None:
             raise faults.occupied(slot, held)
-        if self._waiting or not self._begin(slot, generation, instance, mode):
-            check_instance(self.plane.schema, instance)  # what is wrong with it is told now
-            self._waiting.append((slot, generation, instance, mode))
+        self._admission.offer((slot, generation, instance, mode))
 
-    def _pump(self) -> None:
-        """Instances for which all devices have room are pumped, in order: the oldest is always there."""
-        while self._waiting:
-            offer = self._waiting.popleft()  # one that is refused is not in flight
-            if not self._begin(*offer):
-                self._waiting.appendleft(offer)
-                return
-
-    def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
-        """Pump it, if there is room everywhere -> whether there was."""
-        begun: list[PartDriver] = []
-        room = False
-        try:
-            for driver in self._drivers:
-                if not driver.begin(slot, generation, instance, mode):
-                    self._full = driver
-                    return False
-                begun.append(driver)
-            room = self._pumped(slot, generation, instance, mode)
-        except Exception:
-            check_instance(
-                self.plane.schema, instance
-            )  # which takes long, and says what a part may stumble over
-            raise
-        finally:
-            for driver in begun if not room else ():
-                driver.end(slot)
-        return room
-
-    def _pumped(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+    def _pumped(self, offer: Offer) -> bool:
         """Give it to the engine, which may have no room in the memory that it shares."""
+        slot, _, instance, mode = offer
 
         def submit() -> None:
-            super(MixedDevice, self).submit(slot, generation, instance, mode)
+            super(MixedDevice, self).submit(*offer)
 
         if self._regions is not None:
             return self._regions.pump(submit, slot, instance, mode)
@@ -374,31 +339,20 @@ class MixedDevice(PlaneDevice):
                 driver.watch()
             if self._regions is not None:
                 self._regions.watch(self._patience)
-            reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
+            reports = self.plane.poll(min(timeout, LOOK) if self._admission.waiting else timeout)
             if self._regions is not None:
                 self._regions.check_predicted(reports)
         for report in reports:
             for driver in self._drivers:
                 driver.end(report.slot)
-        self._pump()
-        self._check_room()
+        self._admission.go_on()
         return reports
-
-    def _check_room(self) -> None:
-        """A part that has none while it has nothing will never have any."""
-        now = time.perf_counter()
-        if self.plane.in_flight or not self._waiting or self._full is None:
-            self._moved = now
-        elif now - self._moved > self._full.patience:
-            self._full.lose(
-                f"has had no room for an instance for {now - self._moved:.1f} s, though none is in flight"
-            )
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
         while self.replay is not None and (found := self.poll()):
             out += found
-        while self.replay is None and (self.plane.in_flight or self._waiting):
+        while self.replay is None and (self.plane.in_flight or self._admission.waiting):
             found = self.poll(NAP if self._open else 0.0)
             if not found and not self._open:  # nobody is left who could finish them
                 raise ExecutionError(f"closed with {self.plane.in_flight} instance(s) in flight; drain first")
