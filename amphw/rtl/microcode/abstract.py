@@ -70,3 +70,9 @@ class LaneCommand:
 
 
 Command = VectorCommand | LaneCommand
+
+
+def depend(first: Command, second: Command) -> bool:
+    """Whether one writes what the other reads or writes: their order must stay."""
+    touched = ((first.writes, [*second.reads, *second.writes]), (first.reads, second.writes))
+    return any(a.meets(b) for some, others in touched for a in some for b in others)

@@ -50,6 +50,11 @@ class View:
         """First and one behind the last column that it touches."""
         return self.column, self.column + (self.width if self.inner else 1)
 
+    def meets(self, other: View) -> bool:
+        """Whether both touch a column of one array."""
+        (first, end), (start, last) = self.columns, other.columns
+        return self.array is other.array and first < last and start < end
+
     def cut(self, start: int, width: int) -> View:
         """Its columns start .. start + width."""
         return View(self.array, self.column + start * self.inner, width, self.inner, self.one_row)

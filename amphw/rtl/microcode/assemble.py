@@ -121,10 +121,10 @@ class Assembler:
         return any(self._overlap(a, b) for a in some for b in others)
 
     def _overlap(self, a: View, b: View) -> bool:
-        if a.array is not b.array:
-            slot = self.slots.get(a.array)
-            return slot is not None and slot == self.slots.get(b.array)
-        return a.columns[0] < b.columns[1] and b.columns[0] < a.columns[1]
+        if a.array is b.array:
+            return a.meets(b)
+        slot = self.slots.get(a.array)
+        return slot is not None and slot == self.slots.get(b.array)
 
     # --- fields -----------------------------------------------------------------------------------
 

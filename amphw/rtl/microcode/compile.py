@@ -19,6 +19,7 @@ from amphw.rtl.microcode.arrays import Array, Home
 from amphw.rtl.microcode.assemble import Assembler
 from amphw.rtl.microcode.columns import Columns, join, whole
 from amphw.rtl.microcode.plan import Plan
+from amphw.rtl.microcode.schedule import scheduled
 from amphw.rtl.microcode.scratch import place_scratch
 from amphw.rtl.microcode.select import Selection
 from amphw.rtl.microcode.terms import Group, group_terms
@@ -210,9 +211,10 @@ class _Unit:
                 selection.group(group)
         for v, array in targets:
             selection.write(plan.columns[v], array)
-        slots, room = place_scratch(selection.commands, self.spaces, scratch)
+        commands = scheduled(selection.commands)
+        slots, room = place_scratch(commands, self.spaces, scratch)
         assembler = Assembler(self.node, self.spaces, scratch + 1, slots, self.most_rows)
-        for command in selection.commands:
+        for command in commands:
             assembler.add(command)
         return Microprogram(encode(assembler.end()), room, scratch + 1)
 
