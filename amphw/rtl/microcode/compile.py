@@ -211,7 +211,7 @@ class _Unit:
                 selection.group(group)
         for v, array in targets:
             selection.write(plan.columns[v], array)
-        commands = scheduled(selection.commands)
+        commands = scheduled(selection.commands, self.spaces)
         slots, room = place_scratch(commands, self.spaces, scratch)
         assembler = Assembler(self.node, self.spaces, scratch + 1, slots, self.most_rows)
         for command in commands:

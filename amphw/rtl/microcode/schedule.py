@@ -10,64 +10,83 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand, depend
+from amphw.rtl.microcode.scratch import scratch_room
+from amphw.rtl.plan.records import RowSpaces
 
 TURN, WRITTEN = 20, 9
 """Cycles that are lost, about: between the engines, and until vector commands have written."""
 
+AHEAD = (1, 2, 3, 4, 6, 9, 64)
+"""How far a command may come before its time: the further, the more results lie in scratch at once."""
 
-def scheduled(commands: Sequence[Command]) -> list[Command]:
-    """The same commands in an order that loses fewer cycles, or as they are where there is none.
+
+def scheduled(commands: Sequence[Command], spaces: RowSpaces) -> list[Command]:
+    """The same commands in the order that loses the fewest cycles, of those that take no more scratch.
 
     What a command reads was written before, and what it writes was read. The lane engine keeps its order:
     sums of gradients saturate in it.
     """
-    orders = [list(commands), *(_begun_by(engine, commands) for engine in (VectorCommand, LaneCommand))]
-    return min(orders, key=_lost)  # the first of equals
+    some, given = _Commands(commands), list(range(len(commands)))
+    orders = [some.begun_by(engine, ahead) for engine in (VectorCommand, LaneCommand) for ahead in AHEAD]
+    room = scratch_room(commands, spaces)
+    for order in sorted(
+        [given, *orders], key=some.lost
+    ):  # equals stay as they are, and so does what is given
+        found = [commands[k] for k in order]
+        if scratch_room(found, spaces).fits(room):
+            break
+    return found
 
 
-def _lost(commands: Sequence[Command]) -> int:
-    """Cycles in which a sequence waits."""
-    lost, before, unwritten = 0, None, list[Command]()
-    for command in commands:
-        if before is not None and type(command) is not type(before):
-            lost, unwritten = lost + TURN, []
-        if _reads(command, unwritten):
-            lost, unwritten = lost + WRITTEN, []
-        if isinstance(command, VectorCommand):
-            unwritten.append(command)
-        before = command
-    return lost
+class _Commands:
+    """What each command waits for, by their numbers. needs: those that must come before. reads: those that
+    write what it reads. chain: how many may follow that wait for it, one for the other."""
 
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self.engines = [type(c) for c in commands]
+        self.needs: list[set[int]] = []
+        self.reads: list[set[int]] = []
+        for second in commands:
+            before = range(len(self.needs))
+            self.needs.append({k for k in before if _before(commands[k], second)})
+            writes = [(k, written) for k in before for written in commands[k].writes]
+            self.reads.append({k for k, written in writes if any(a.meets(written) for a in second.reads)})
+        self.chain = [0] * len(commands)
+        for k in reversed(range(len(commands))):
+            for earlier in self.needs[k]:
+                self.chain[earlier] = max(self.chain[earlier], self.chain[k] + 1)
 
-def _begun_by(engine: type[Command], commands: Sequence[Command]) -> list[Command]:
-    """One command after another: of the engine that is at work, while it has any; one that waits for nothing,
-    while there is any; and of these the one that begins the longest chain of others. `engine` begins."""
-    count = len(commands)
-    needs = [{j for j in range(k) if _before(commands[j], commands[k])} for k in range(count)]
-    chain = [0] * count
-    for k in reversed(range(count)):
-        for j in needs[k]:
-            chain[j] = max(chain[j], chain[k] + 1)
-    left, out, unwritten = list(range(count)), list[Command](), list[Command]()
-    while left:
-        ready = [k for k in left if needs[k].isdisjoint(left) and type(commands[k]) is engine]
-        if not ready:
-            engine, unwritten = LaneCommand if engine is VectorCommand else VectorCommand, []
-            continue
-        chosen = max(ready, key=lambda k: (not _reads(commands[k], unwritten), chain[k], -k))
-        command = commands[chosen]
-        if _reads(command, unwritten):
-            unwritten = []
-        if isinstance(command, VectorCommand):
-            unwritten.append(command)
-        left.remove(chosen)
-        out.append(command)
-    return out
+    def lost(self, order: Sequence[int]) -> int:
+        """Cycles in which a sequence waits."""
+        lost, unwritten = 0, set[int]()
+        for before, k in zip([None, *order], order, strict=False):
+            if before is not None and self.engines[before] is not self.engines[k]:
+                lost, unwritten = lost + TURN, set()
+            elif not unwritten.isdisjoint(self.reads[k]):
+                lost, unwritten = lost + WRITTEN, set()
+            if self.engines[k] is VectorCommand:
+                unwritten.add(k)
+        return lost
 
-
-def _reads(command: Command, others: Sequence[Command]) -> bool:
-    """Whether it reads what one of the others writes."""
-    return any(a.meets(b) for a in command.reads for other in others for b in other.writes)
+    def begun_by(self, engine: type[Command], ahead: int) -> list[int]:
+        """One command after another: of the engine that is at work, while it has any among its next so many;
+        one that waits for nothing, while there is any; and of these the one that begins the longest chain of
+        others. `engine` begins."""
+        left, out, unwritten = list(range(len(self.engines))), list[int](), set[int]()
+        while left:
+            mine = [k for k in left if self.engines[k] is engine][:ahead]
+            ready = [k for k in mine if self.needs[k].isdisjoint(left)]
+            if not ready:
+                engine, unwritten = LaneCommand if engine is VectorCommand else VectorCommand, set()
+                continue
+            chosen = max(ready, key=lambda k: (unwritten.isdisjoint(self.reads[k]), self.chain[k], -k))
+            if not unwritten.isdisjoint(self.reads[chosen]):
+                unwritten = set()
+            if engine is VectorCommand:
+                unwritten.add(chosen)
+            left.remove(chosen)
+            out.append(chosen)
+        return out
 
 
 def _before(first: Command, second: Command) -> bool:

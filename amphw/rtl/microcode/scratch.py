@@ -16,6 +16,25 @@ def place_scratch(
 
     Two arrays with one slot never live at the same time.
     """
+    slot_of, slots = _slots(commands, spaces)
+    # Constant sizes first: their addresses need no pointer of their own.
+    offsets: dict[int, Words] = {}
+    end = Words()
+    for slot in sorted(range(len(slots)), key=lambda s: bool(slots[s].each)):
+        offsets[slot] = end
+        end += slots[slot]
+    for array, slot in slot_of.items():
+        array.home = Home(pointer, offsets[slot])
+    return slot_of, end
+
+
+def scratch_room(commands: Sequence[Command], spaces: RowSpaces) -> Words:
+    """How much they take in this order, without giving them homes."""
+    return sum(_slots(commands, spaces)[1], start=Words())
+
+
+def _slots(commands: Sequence[Command], spaces: RowSpaces) -> tuple[dict[Array, int], list[Words]]:
+    """The slot of each array, and the size of each slot."""
     first, last = _lives(commands)
     slots: list[Words] = []
     slot_of: dict[Array, int] = {}
@@ -31,15 +50,7 @@ def place_scratch(
                 free.remove(slot)
             slot_of[array] = slot
         free.extend(slot_of[a] for a, n in last.items() if n == at)
-    # Constant sizes first: their addresses need no pointer of their own.
-    offsets: dict[int, Words] = {}
-    end = Words()
-    for slot in sorted(range(len(slots)), key=lambda s: bool(slots[s].each)):
-        offsets[slot] = end
-        end += slots[slot]
-    for array, slot in slot_of.items():
-        array.home = Home(pointer, offsets[slot])
-    return slot_of, end
+    return slot_of, slots
 
 
 def _lives(commands: Sequence[Command]) -> tuple[dict[Array, int], dict[Array, int]]:
