@@ -29,9 +29,8 @@ def scheduled(commands: Sequence[Command], spaces: RowSpaces) -> list[Command]:
     some, given = _Commands(commands), list(range(len(commands)))
     orders = [some.begun_by(engine, ahead) for engine in (VectorCommand, LaneCommand) for ahead in AHEAD]
     room = scratch_room(commands, spaces)
-    for order in sorted(
-        [given, *orders], key=some.lost
-    ):  # equals stay as they are, and so does what is given
+    # Of equals the first: what gains nothing stays as it is. What is given has room.
+    for order in sorted([given, *orders], key=some.lost):
         found = [commands[k] for k in order]
         if scratch_room(found, spaces).fits(room):
             break
