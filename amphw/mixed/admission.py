@@ -17,8 +17,8 @@ Offer = tuple[int, int, Instance, Mode]
 
 
 class Admission:
-    """drivers: of the devices that are asked one by one. pump: gives an offer to the engine of `plane` ->
-    whether there was room in the memory that it shares with the rest."""
+    """drivers: those that are asked for room. pump: gives an offer to the engine of `plane` -> whether there
+    was room in the memory that it shares with devices."""
 
     def __init__(self, plane: Any, drivers: Sequence[PartDriver], pump: Callable[[Offer], bool]) -> None:
         self._plane, self._drivers, self._pump = plane, drivers, pump
@@ -38,7 +38,7 @@ class Admission:
             self.waiting.append(offer)
 
     def go_on(self) -> None:
-        """Pump those that wait and have room, in order: the oldest is always there."""
+        """Pump those that wait and have room; none overtakes an older one."""
         while self.waiting:
             offer = self.waiting.popleft()  # one that is refused is not in flight
             if not self._begin(offer):
@@ -59,7 +59,7 @@ class Admission:
                 begun.append(driver)
             room = self._pump(offer)
         except Exception:
-            # Which takes long, and says what a part may stumble over.
+            # This takes long, so it is done now alone: it names what a part may have stumbled over.
             check_instance(self._plane.schema, instance)
             raise
         finally:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amphw.rtl.isa.commands import LaneOp, VectorOp
-from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand, depend
+from amphw.ir.graph import Graph
+from amphw.rtl.isa.commands import IndexMode, LaneOp, VectorOp
+from amphw.rtl.microcode import compile as compile_module
+from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand
 from amphw.rtl.microcode.arrays import Array, Home, View
 from amphw.rtl.microcode.schedule import scheduled
 from amphw.rtl.microcode.scratch import scratch_room
+from amphw.rtl.microcode.timing import firing_cycles
 from amphw.rtl.plan.records import RowSpaces
 from amphw.rtl.plan.stack import ParameterPlace
+from tests.graphs.cases import each_name
+from tests.rtl.microprograms import graphs, subjects
 
+GRAPHS = dict(graphs())
 WIDTH = 4
 SPACES = RowSpaces({"rows": 1}, {}, ())
 ARRAYS = [Array(name, "rows", WIDTH) for name in "pqrstu"]
@@ -23,12 +30,38 @@ views = st.builds(
     lambda array, low, width: View(array, low, min(width, WIDTH - low)),
     *(st.sampled_from(ARRAYS), st.integers(0, WIDTH - 1), st.integers(1, WIDTH)),
 )
-vectors = st.builds(lambda d, a, b: VectorCommand(VectorOp.ADD, "rows", d, a, b), views, views, views)
+vectors = st.one_of(
+    st.builds(lambda d, a, b: VectorCommand(VectorOp.ADD, "rows", d, a, b), views, views, views),
+    st.builds(lambda d, a: VectorCommand(VectorOp.SUM, "rows", d, a, across="columns"), views, views),
+    st.builds(
+        lambda d, a, i: VectorCommand(
+            VectorOp.COPY, "rows", d, a.cut(0, 1), mode=IndexMode.A, index=i, scale=1, reach=a
+        ),
+        *(views, views, views),
+    ),
+    st.builds(
+        lambda d, a, i: VectorCommand(VectorOp.ADD, "rows", d, a, mode=IndexMode.ADD_D, index=i, scale=WIDTH),
+        *(views, views, views),
+    ),
+)
 lanes = st.builds(
     lambda y, x, dz: LaneCommand(LaneOp.BACKWARD, "rows", PLACE, x, y, dz, want_dw=True),
     *(st.none() | views, views, views),
 )
 programs = st.lists(vectors | lanes, max_size=12)
+
+
+def touched(command: Command) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """(array, column) that a command reads, and that it writes, from its own fields."""
+    if isinstance(command, LaneCommand):
+        read, written = [command.x, command.dz], [command.y]
+    else:
+        adds = [command.d] if command.mode == IndexMode.ADD_D else []
+        read, written = [command.reach or command.a, command.b, command.index, *adds], [command.d]
+    return tuple(  # type: ignore[return-value]
+        {(v.array.name, v.column + k) for v in views if v is not None for k in range(v.width)}
+        for views in (read, written)
+    )
 
 
 @given(programs)
@@ -37,10 +70,34 @@ def test_what_depends_on_one_another_stays_in_order(commands: Sequence[Command])
     place = {id(command): at for at, command in enumerate(found)}
     assert sorted(place) == sorted(map(id, commands))
     for at, second in enumerate(commands):
+        reads, writes = touched(second)
         for first in commands[:at]:
             both = isinstance(first, LaneCommand) and isinstance(second, LaneCommand)  # sums saturate
-            if both or depend(first, second):
+            read, written = touched(first)
+            if both or written & (reads | writes) or read & writes:
                 assert place[id(first)] < place[id(second)]
+
+
+@pytest.mark.parametrize("name", each_name(GRAPHS))
+def test_no_firing_takes_longer_than_in_the_order_of_its_program(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = cycles(GRAPHS[name]())
+    monkeypatch.setattr(compile_module, "scheduled", lambda commands, spaces: list(commands))
+    given_order = cycles(GRAPHS[name]())
+    assert found.keys() == given_order.keys() and found
+    assert [key for key, taken in found.items() if taken > given_order[key]] == []
+
+
+def cycles(graph: Graph) -> dict[tuple[str, bool, int], int]:
+    """Of a firing, by node, way and rows."""
+    lanes, taken = 4, {}
+    for subject in subjects(graph):
+        code, _ = subject.compile(lanes)
+        for back, program in ((False, code.forward), (True, code.backward)):
+            for rows in (1, 3):
+                taken[subject.name, back, rows] = firing_cycles(program.words, [rows] * 8, lanes)
+    return taken
 
 
 @given(programs)

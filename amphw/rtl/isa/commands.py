@@ -10,7 +10,7 @@ Registers beside the fields: ROWS[r], the rows of the message in a row space; PT
     SETP field, p, imm      field = PTR[p] + imm
     SETR field, r, imm      field = ROWS[r] * imm
     PTR d, p, r, imm        PTR[d] = PTR[p] + ROWS[r] * imm
-    ISSUE unit, op, ...     the command goes to the unit, which queues it; units do not wait for one another
+    ISSUE unit, op, ...     the command goes to the unit; only WAIT says that the other one is through
     WAIT                    until both units are idle
     END                     the program is over once both units are idle
 """

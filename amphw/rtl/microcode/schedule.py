@@ -1,8 +1,8 @@
-"""The order of a program's commands: as little waiting as their results allow.
+"""The order of a program's commands, such that they wait little for each other.
 
-One engine works at a time, and the other waits until every word is written: some twenty cycles, as long as a
-vector of eight takes. A vector command that reads what others have yet to write waits until all before it
-have written, about ten cycles; the rest follow each other closely.
+One engine works at a time. The other has its turn once every word is written, which costs about twenty
+cycles, as many as a vector of eight numbers takes. A vector command that reads what others have yet to write
+waits until all before it have written, which costs about ten; the rest follow each other closely.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ AHEAD = (1, 2, 3, 4, 6, 9, 64)
 
 
 def scheduled(commands: Sequence[Command], spaces: RowSpaces) -> list[Command]:
-    """The same commands in the order that loses the fewest cycles, of those that take no more scratch.
+    """The same commands in an order that loses fewer cycles and takes no more scratch, if one is found.
 
-    What a command reads was written before, and what it writes was read. The lane engine keeps its order:
-    sums of gradients saturate in it.
+    It is the best of a few that are put together greedily. What a command reads was written before, and what
+    it writes was read. The lane engine keeps its order: sums of gradients saturate in it.
     """
     some, given = _Commands(commands), list(range(len(commands)))
     orders = [some.begun_by(engine, ahead) for engine in (VectorCommand, LaneCommand) for ahead in AHEAD]
@@ -38,8 +38,8 @@ def scheduled(commands: Sequence[Command], spaces: RowSpaces) -> list[Command]:
 
 
 class _Commands:
-    """What each command waits for, by their numbers. needs: those that must come before. reads: those that
-    write what it reads. chain: how many may follow that wait for it, one for the other."""
+    """What each command waits for, by their numbers. needs: those that must come before it. reads: those that
+    write what it reads. chain: the length of the longest chain of commands that wait for it."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.engines = [type(c) for c in commands]
@@ -68,9 +68,11 @@ class _Commands:
         return lost
 
     def begun_by(self, engine: type[Command], ahead: int) -> list[int]:
-        """One command after another: of the engine that is at work, while it has any among its next so many;
-        one that waits for nothing, while there is any; and of these the one that begins the longest chain of
-        others. `engine` begins."""
+        """An order, chosen command by command.
+
+        The engine at work goes on while one of its next `ahead` commands can; `engine` begins. Of these comes
+        first what reads nothing that is yet to be written, and of those what begins the longest chain.
+        """
         left, out, unwritten = list(range(len(self.engines))), list[int](), set[int]()
         while left:
             mine = [k for k in left if self.engines[k] is engine][:ahead]

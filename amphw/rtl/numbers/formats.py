@@ -74,7 +74,7 @@ class Format:
 
     def quantise(self, values: np.ndarray) -> np.ndarray:
         """float -> integers of this format, int64, nearest and saturated."""
-        # `clip` of a message's few numbers takes longer than all else.
+        # numpy's `clip` takes longer than these two where there are a few numbers.
         return np.minimum(np.maximum(self.exact(values), self.low), self.high)
 
     def real(self, integers: np.ndarray) -> np.ndarray:

