@@ -299,8 +299,12 @@ def told_and_moved(device: Device, graph: Any, instances: Sequence[Any], rule: U
             instance.number = 4 * step + slot
             device.submit(slot, step, instance, Mode.TRAIN)
         device.drain()
-        held = {n: p.rows for n, p in device.parameters().items()}
         if step == 2:
+            # Rows have to be left. How many frames there are is chance, unless instances come one by one.
+            one_by_one = iter(instances)
+            while not any(p.rows for p in device.parameters().values()):
+                device.submit(0, 3, next(one_by_one), Mode.TRAIN)
+                device.drain()
             device.update()  # what an update on demand applies is told as well
             device.drain()
         found = told(device)
@@ -312,8 +316,6 @@ def told_and_moved(device: Device, graph: Any, instances: Sequence[Any], rule: U
                 applied = found[node].arrays[name] if node in found else 0.0
                 moved = begun[f"{node}.{name}"] - value
                 np.testing.assert_allclose(moved, rule.lr * applied, rtol=0, atol=2e-6, err_msg=name)
-        if step == 2:
-            assert any(held.values())
     assert not told(device)
     device.close()
 

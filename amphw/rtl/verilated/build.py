@@ -158,7 +158,7 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
     source = verilog(component, clocked=True, reset=False)
     made: dict[str, str] = component.sources() if hasattr(component, "sources") else {}
     doing = f"Simulation of {type(component).__name__}"
-    return compiled(source, shim(form, idle), doing, made, verilator, once=True)
+    return compiled(source, shim(form, idle), doing, made, verilator)
 
 
 def compiled(
@@ -169,13 +169,12 @@ def compiled(
     verilator: Sequence[str] = (),
     *,
     either_edge: bool = True,
-    once: bool = False,
 ) -> Path:
     """The path of the shared library of Verilog and of C++ around its model, unless the cache has it.
 
     source: with the top module `top`. wrapper: the C++. others: further files, by name. doing: see
-    `environment.run`. either_edge: whether each edge of a clock is a tick. once: whether `wrapper` takes each
-    step of an evaluation once. Raises ToolchainError where a tool fails, and where once is not enough.
+    `environment.run`. either_edge: whether each edge of a clock is a tick. Raises ToolchainError where a tool
+    fails.
     """
     source = _quicker(source)
     if either_edge:
@@ -201,8 +200,8 @@ def compiled(
                 work,
                 doing=doing,
             )
-            if once:
-                _check_once("".join(f.read_text() for f in (work / "model").glob(f"{TOP}*.cpp")), doing)
+            model = "".join(f.read_text() for f in (work / "model").glob(f"{TOP}*.cpp"))
+            (work / "evaluation.h").write_text(f"#define ONCE {int(evaluated_once(model))}\n")
             flags = [f"OPT_FAST={_OPTIMIZE}", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
             jobs = f"-j{os.cpu_count() or 1}"
             run(["make", jobs, "-C", "model", "-f", f"{TOP}.mk", *flags], work, doing=doing)
@@ -216,18 +215,13 @@ def compiled(
     return cached("verilated", name, build) / _LIBRARY
 
 
-def _check_once(model: str, doing: str) -> None:
-    """Whether an evaluation is over after each of its steps has been taken once, as `shim.cpp.in` does.
+def evaluated_once(model: str) -> bool:
+    """Whether an evaluation is over after each of its steps has been taken once, as `shim.cpp.in` does it.
 
-    That is so where nothing but clocks at the inputs begins a step: no clock is made inside, and no loop of
-    combinational logic has to be gone around. ToolchainError otherwise, for the numbers would be wrong.
+    That is so where nothing but edges of clocks at the inputs begins a step: no clock is made inside, no
+    reset is asynchronous, and no loop of combinational logic has to be gone around. model: Verilator's C++.
     """
-    begins = set(_BEGINS.findall(model))
-    if others := sorted(name for name in begins if not _CLOCK.fullmatch(name)):
-        raise ToolchainError(
-            f"{doing}: it depends on changes of {', '.join(others)}. A simulated component has no clocks of "
-            "its own making and no combinational loops; clocks are inputs."
-        )
+    return all(_CLOCK.fullmatch(name) for name in _BEGINS.findall(model))
 
 
 def _compiler() -> str:

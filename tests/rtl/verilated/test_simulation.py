@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import ClockDomain, Module, Signal, unsigned
+from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -192,27 +192,10 @@ def test_a_failed_build_leaves_nothing_in_the_cache(tmp_path: Path, monkeypatch:
     assert list((tmp_path / "rtl" / "verilated").iterdir()) == []
 
 
-class OwnClock(wiring.Component):
-    """Counts at half the clock that it is given."""
-
-    def __init__(self) -> None:
-        words = stream.Signature(unsigned(16))
-        super().__init__({"words_in": In(words), "words_out": Out(words)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.domains.slow = slow = ClockDomain("slow", local=True, reset_less=True)
-        half, count = Signal(), Signal(16)
-        m.d.sync += half.eq(~half)
-        m.d.slow += count.eq(count + 1)
-        m.d.comb += [slow.clk.eq(half), self.words_in.ready.eq(1)]
-        m.d.comb += [self.words_out.valid.eq(1), self.words_out.payload.eq(count)]
-        return m
-
-
-def test_a_clock_that_is_made_inside_is_refused() -> None:
-    """One evaluation would not be enough for it, and the numbers would be wrong."""
-    with pytest.raises(
-        ToolchainError, match=r"OwnClock: it depends on changes of \w+\. A simulated component has no clocks"
-    ):
-        Simulation(OwnClock())
+def test_an_evaluation_is_taken_step_by_step_where_clocks_at_the_inputs_alone_begin_one() -> None:
+    begins = (
+        "vlSelfRef.__Vtrigprevexpr___TOP__clk__0 = 1; vlSelfRef.__Vtrigprevexpr___TOP__clk_walker__0 = 0;"
+    )
+    assert build.evaluated_once(begins)
+    reset = "vlSelfRef.__Vtrigprevexpr___TOP__top__DOT__design__DOT__held__0 = 1;"
+    assert not build.evaluated_once(begins + reset)
