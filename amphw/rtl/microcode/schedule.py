@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand, depend
 from amphw.rtl.microcode.scratch import scratch_room
+from amphw.rtl.microcode.timing import LANES_END, VECTOR_ROW, VECTOR_WRITE
 from amphw.rtl.plan.records import RowSpaces
 
-TURN, WRITTEN = 20, 9
+TURN, WRITTEN = LANES_END, VECTOR_WRITE - VECTOR_ROW
 """Cycles that are lost, about: between the engines, and until vector commands have written."""
 
 AHEAD = (1, 2, 3, 4, 6, 9, 64)
